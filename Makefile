@@ -1,0 +1,108 @@
+# Every target sets up what it needs in .venv; nothing but Python 3.11 or later has to be there before.
+#
+#   PYTHON=python3.12       the interpreter that .venv is made from
+#   CONSTRAINTS=FILE        what is installed: constraints.txt, or constraints-cuda.txt
+#   CONFIG=FILE             what `make serve` serves
+#   ARGS='...'              more arguments for the command that a target runs
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
+CONFIG ?= deploy/config/cpu.yaml
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+SERVER := $(VENV)/.server-installed
+TOOLS := $(VENV)/.tools-installed
+# Recursive on purpose: read when a recipe runs, so that CONSTRAINTS may be given on the command line.
+TORCH = $(shell grep '^torch==' $(CONSTRAINTS))
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+.PHONY: demo
+demo: $(SERVER) compiler ## serve tiny-llama as fused, eager and compiled, load-test the three, write reports/demo.html
+	$(BIN)/gatefuse demo --config deploy/config/demo.yaml --report reports/demo.html $(ARGS)
+
+.PHONY: serve
+serve: $(SERVER) compiler ## serve CONFIG until Ctrl-C or SIGTERM
+	exec $(BIN)/gatefuse serve $(CONFIG) $(ARGS)
+
+.PHONY: test
+test: $(TOOLS) compiler ## every test that this machine can run
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: lint
+lint: $(TOOLS) ## style: ruff for Python, buf for the .proto file
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	cd protos && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code
+
+.PHONY: types
+types: $(TOOLS) ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: contracts
+contracts: $(TOOLS) ## who may import what
+	$(BIN)/lint-imports
+
+.PHONY: protos
+protos: $(TOOLS) ## write the message classes from the .proto file
+	$(BIN)/python protos/generate.py
+
+.PHONY: protos-check
+protos-check: $(TOOLS) ## the message classes must be what `make protos` would write
+	$(BIN)/python protos/generate.py --check
+
+.PHONY: deploy-check
+deploy-check: $(TOOLS) ## the compose file, the Dockerfiles, Prometheus' configuration and the dashboard
+	deploy/check.sh $(BIN)
+
+.PHONY: bench
+bench: $(TOOLS) ## the service against two bare gRPC servers; writes benchmarks/results/
+	$(BIN)/python -m benchmarks.service $(ARGS)
+
+.PHONY: clean
+clean: ## remove .venv, caches and reports
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache reports
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not there: install Python 3.11 or later" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) -V 2>&1): Gatefuse needs 3.11 or later; name another with PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch goes first and alone: it is the one package with builds to choose from (CPU, CUDA), and what follows must not
+# replace the one that was chosen.
+$(SERVER): pyproject.toml $(CONSTRAINTS) constraints-common.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) $(TORCH)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[server]'
+	@touch $@
+
+$(TOOLS): $(SERVER)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[server,dev]'
+	@touch $@
+
+# torch.compile writes C++ on a CPU, and Triton a C launcher on a GPU: both are compiled on this machine, with the
+# headers of this Python.
+HEADERS := $(BIN)/python -c 'import pathlib, sys, sysconfig; sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())'
+.PHONY: compiler
+compiler: | $(BIN)/python
+	@packages=; \
+	command -v "$${CXX:-g++}" >/dev/null || packages="g++"; \
+	$(HEADERS) || packages="$$packages python3-dev"; \
+	if [ -n "$$packages" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends $$packages; \
+	  fi; \
+	  { command -v "$${CXX:-g++}" >/dev/null && $(HEADERS); } || { \
+	    echo "torch.compile needs a C++ compiler (g++, or CXX=...) and Python's headers: install $$packages" >&2; exit 1; }; \
+	fi

@@ -1,0 +1,189 @@
+"""The MLP through torch.compile, at static row counts.
+
+Each row bucket is compiled once for a shape, dtype, device and activation: the weights are
+arguments, so all layers and models of one shape share the compilation. Rows between buckets are
+padded with zeros.
+
+How many kernels the compiler made is measured in `warm_up`: on CUDA from the kernel nodes of a
+captured run, on CPU from a profile of one run, in which each library product and each generated
+C++ kernel shows by name. Copies (the answer into `out`, rows into the padded buffer) are not
+kernels in either count.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType
+from typing import NamedTuple, cast
+
+import torch
+from torch.nn import functional
+
+from gatefuse_kernels import traffic
+from gatefuse_kernels.errors import BackendUnavailableError
+from gatefuse_kernels.launches import captured_kernels
+from gatefuse_kernels.ledger import Ledger
+from gatefuse_kernels.mlp import check_call
+from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.reference import gelu_form
+from gatefuse_kernels.shapes import Activation, bucket_for, row_buckets
+from gatefuse_kernels.traffic import KernelTraffic, helper_launch
+from gatefuse_kernels.workspace import temporary
+
+_Forward = Callable[..., torch.Tensor]
+
+
+class _Key(NamedTuple):
+    """What one compilation is specialised for."""
+
+    rows: int
+    hidden: int
+    intermediate: int
+    dtype: torch.dtype
+    device: torch.device
+    activation: Activation
+
+
+class CompiledMlp:
+    """torch.compile of the five ops, one static graph per row bucket."""
+
+    backend = "compiled"
+
+    def __init__(self, weights: MlpWeights, ledger: Ledger, max_rows: int) -> None:
+        """Prepare to compile for the device of `weights`.
+
+        Raises:
+            BackendUnavailableError: on CPU, when there is no C++ compiler.
+        """
+        if weights.device.type == "cpu":
+            _require_cpp_compiler()
+        self._weights = weights
+        self._ledger = ledger
+        self._max_rows = max_rows
+        self._buckets = row_buckets(max_rows)
+        self._launches: dict[int, tuple[KernelTraffic, ...]] = {}
+
+    @property
+    def description(self) -> str:
+        """One sentence: what runs."""
+        made = "Triton" if self._weights.device.type == "cuda" else "C++"
+        return (
+            f"compiled: torch.compile on {self._weights.device.type} (library products, Inductor "
+            f"{made} for the gate), rows padded to {', '.join(map(str, self._buckets))}"
+        )
+
+    def padded_rows(self, rows: int) -> int:
+        """The static bucket `rows` is padded to; 0 for no rows."""
+        return bucket_for(rows, self._buckets) if rows else 0
+
+    def warm_up(self) -> None:
+        """Compile every bucket and measure its launches."""
+        for bucket in self._buckets:
+            self._prepare(bucket)
+
+    def __call__(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        """Run the bucket's compiled graph; see `Mlp`."""
+        rows = check_call(x, out, self._weights, self._max_rows)
+        if rows == 0:
+            return
+        bucket = bucket_for(rows, self._buckets)
+        launches = self._launches.get(bucket) or self._prepare(bucket)
+        if bucket > rows:
+            padded = temporary("compiled_padded", x, bucket, x.shape[1])
+            padded[:rows].copy_(x)
+            padded[rows:].zero_()
+            self._ledger.count(traffic.pad_rows(bucket - rows, x.shape[1], x.element_size()))
+            x = padded
+        out.copy_(self._forward(x)[:rows])
+        for launch in launches:
+            self._ledger.count(launch)
+
+    def _forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = self._weights
+        key = _Key(
+            x.shape[0], x.shape[1], weights.down.shape[1], x.dtype, x.device, weights.activation
+        )
+        # Guards include the grad mode: pin it, or a caller in another mode would recompile.
+        with torch.no_grad():
+            return _compiled(key)(x, weights.gate, weights.up, weights.down, weights.activation)
+
+    def _prepare(self, bucket: int) -> tuple[KernelTraffic, ...]:
+        like = self._weights.down
+        x = torch.zeros(bucket, like.shape[0], dtype=like.dtype, device=like.device)
+        self._forward(x)
+        if like.device.type == "cuda":
+            with torch.cuda.device(like.device):
+                names = captured_kernels(lambda: self._forward(x))
+        else:
+            names = _profiled_kernels(lambda: self._forward(x))
+        plan = _plan(traffic.compiled_mlp(self._weights.shape, bucket, like.element_size()), names)
+        self._launches[bucket] = plan
+        return plan
+
+
+def _mlp(
+    x: torch.Tensor,
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    down: torch.Tensor,
+    activation: Activation,
+) -> torch.Tensor:
+    gated = x @ gate.t()
+    if activation is Activation.SILU:
+        gated = functional.silu(gated)
+    else:
+        gated = functional.gelu(gated, approximate=gelu_form(activation))
+    return (gated * (x @ up.t())) @ down.t()
+
+
+@cache
+def _compiled(key: _Key) -> _Forward:
+    # Dynamo keeps its cache and its recompile limit (8) per code object, and walks that cache at
+    # each call: a code object per key keeps calls at one guard check however many buckets exist.
+    code = _mlp.__code__.replace(co_name=f"mlp_{key.rows}_{key.hidden}_{key.intermediate}")
+    function = FunctionType(code, _mlp.__globals__, code.co_name)
+    options: dict[str, str | int | bool | Callable[..., object]] = {}
+    if key.device.type == "cpu":
+        options["cpp.enable_kernel_profile"] = True
+    return cast(
+        _Forward, torch.compile(function, dynamic=False, fullgraph=True, options=options or None)
+    )
+
+
+def _plan(base: tuple[KernelTraffic, ...], names: tuple[str, ...]) -> tuple[KernelTraffic, ...]:
+    """Give the modelled traffic to the launches that were really measured."""
+    extra = len(names) - len(base)
+    if extra >= 0:
+        return (*base, *[helper_launch(base[-1])] * extra)
+    # The compiler merged kernels (a GEMM template with an epilogue): one launch carries the rest.
+    kept = base[: len(names) - 1]
+    rest = base[len(names) - 1 :]
+    merged = KernelTraffic(
+        "compiled_merged",
+        sum(part.read_bytes for part in rest),
+        sum(part.written_bytes for part in rest),
+        sum(part.flops for part in rest),
+    )
+    return (*kept, merged)
+
+
+def _profiled_kernels(work: Callable[[], object]) -> tuple[str, ...]:
+    # Some builds print a line for each profile; the level is read at the process's first one.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        work()
+    names = [event.name for event in profile.events()]
+    return tuple(name for name in names if name in _LIBRARY_OPS or "cpp_fused" in name)
+
+
+_LIBRARY_OPS = frozenset({"aten::mm", "aten::addmm", "aten::linear", "mkl::_mkl_linear"})
+
+
+def _require_cpp_compiler() -> None:
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise BackendUnavailableError(
+            f"the compiled backend on CPU needs a C++ compiler, and {compiler!r} is not on the "
+            "PATH: install g++, set CXX, or use the backend fused or eager"
+        )

@@ -1,0 +1,1 @@
+"""The fused gated MLP: one file per form, each kernel with its launcher."""

@@ -1,0 +1,92 @@
+"""Second launch: out = h down^T."""
+
+import torch
+import triton.language as tl
+
+from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.plan import Tile
+from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.tiles import product, tile_of_program
+
+
+@kernel
+def swiglu_down(
+    h_ptr: tl.tensor,
+    weight_ptr: tl.tensor,
+    out_ptr: tl.tensor,
+    rows: tl.tensor,
+    HIDDEN: tl.constexpr,
+    INTERMEDIATE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
+    SWAPPED: tl.constexpr,
+    GROUP: tl.constexpr,
+) -> None:
+    """H [rows, INTERMEDIATE], weight [HIDDEN, INTERMEDIATE] -> out [rows, HIDDEN].
+
+    Edges are handled as in `swiglu_gate_up`.
+    """
+    row_tile, column_tile = tile_of_program(rows, HIDDEN, BLOCK_ROWS, BLOCK_COLUMNS, GROUP)
+    first_row = row_tile * BLOCK_ROWS
+    first_column = column_tile * BLOCK_COLUMNS
+    row = tl.arange(0, BLOCK_ROWS)
+    column = tl.arange(0, BLOCK_COLUMNS)
+    inner = tl.arange(0, BLOCK_INNER)
+    rows_left = (rows - first_row).to(tl.int32)
+    columns_left = (HIDDEN - first_column).to(tl.int32)
+
+    h_tile = h_ptr + first_row * INTERMEDIATE
+    weight_tile = weight_ptr + first_column * INTERMEDIATE
+    h_offset = tl.minimum(row, rows_left - 1)[:, None] * INTERMEDIATE + inner[None, :]
+    weight_offset = tl.minimum(column, columns_left - 1)[:, None] * INTERMEDIATE + inner[None, :]
+
+    if SWAPPED:
+        total = tl.zeros((BLOCK_COLUMNS, BLOCK_ROWS), tl.float32)
+    else:
+        total = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), tl.float32)
+    for start in range(0, INTERMEDIATE - INTERMEDIATE % BLOCK_INNER, BLOCK_INNER):
+        h = tl.load(h_tile + start + h_offset)
+        total = product(tl.load(weight_tile + start + weight_offset), h, total, SWAPPED)
+    if INTERMEDIATE % BLOCK_INNER != 0:
+        start = INTERMEDIATE - INTERMEDIATE % BLOCK_INNER
+        inside = (inner < INTERMEDIATE % BLOCK_INNER)[None, :]
+        h = tl.load(h_tile + start + h_offset, mask=inside, other=0.0)
+        weight = tl.load(weight_tile + start + weight_offset, mask=inside, other=0.0)
+        total = product(weight, h, total, SWAPPED)
+
+    out_tile = out_ptr + first_row * HIDDEN + first_column
+    if SWAPPED:
+        out_offset = row[None, :] * HIDDEN + column[:, None]
+        valid = (row < rows_left)[None, :] & (column < columns_left)[:, None]
+    else:
+        out_offset = row[:, None] * HIDDEN + column[None, :]
+        valid = (row < rows_left)[:, None] & (column < columns_left)[None, :]
+    tl.store(out_tile + out_offset, total.to(out_ptr.dtype.element_ty), mask=valid)
+
+
+def launch_down(h: torch.Tensor, weights: MlpWeights, out: torch.Tensor, tile: Tile) -> None:
+    """Launch on the current stream and device.
+
+    Args:
+        h: `[M, I]`, contiguous, M >= 1.
+        weights: of h's dtype.
+        out: `[M, H]`, contiguous, fully overwritten.
+        tile: from `plan.choose`.
+    """
+    rows, hidden = out.shape
+    swiglu_down[(tile.grid(rows, hidden),)](
+        h,
+        weights.down,
+        out,
+        rows,
+        HIDDEN=hidden,
+        INTERMEDIATE=h.shape[1],
+        BLOCK_ROWS=tile.rows,
+        BLOCK_COLUMNS=tile.columns,
+        BLOCK_INNER=tile.inner,
+        SWAPPED=tile.swapped,
+        GROUP=tile.group,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )

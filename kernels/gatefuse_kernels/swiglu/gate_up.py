@@ -1,0 +1,103 @@
+"""First launch: h = act(x gate^T) * (x up^T), both products in one pass over x."""
+
+import torch
+import triton.language as tl
+
+from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.plan import Tile
+from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.tiles import activate, product, tile_of_program
+
+
+@kernel
+def swiglu_gate_up(
+    x_ptr: tl.tensor,
+    weight_ptr: tl.tensor,
+    h_ptr: tl.tensor,
+    rows: tl.tensor,
+    HIDDEN: tl.constexpr,
+    INTERMEDIATE: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
+    SWAPPED: tl.constexpr,
+    GROUP: tl.constexpr,
+) -> None:
+    """X [rows, HIDDEN], weight [2 * INTERMEDIATE, HIDDEN] -> h [rows, INTERMEDIATE].
+
+    Tile origins are 64-bit scalars; offsets inside a tile fit 32 bits. Rows past an edge are
+    clamped to the last one: they are computed and never stored, so loads along rows need no mask
+    and stay 128 bits wide. The tail of the inner dimension is one masked step after the loop.
+    """
+    row_tile, column_tile = tile_of_program(rows, INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, GROUP)
+    first_row = row_tile * BLOCK_ROWS
+    first_column = column_tile * BLOCK_COLUMNS
+    row = tl.arange(0, BLOCK_ROWS)
+    column = tl.arange(0, BLOCK_COLUMNS)
+    inner = tl.arange(0, BLOCK_INNER)
+    rows_left = (rows - first_row).to(tl.int32)
+    columns_left = (INTERMEDIATE - first_column).to(tl.int32)
+
+    x_tile = x_ptr + first_row * HIDDEN
+    gate_tile = weight_ptr + first_column * HIDDEN
+    up_tile = weight_ptr + (first_column + INTERMEDIATE) * HIDDEN
+    x_offset = tl.minimum(row, rows_left - 1)[:, None] * HIDDEN + inner[None, :]
+    weight_offset = tl.minimum(column, columns_left - 1)[:, None] * HIDDEN + inner[None, :]
+
+    if SWAPPED:
+        gate = tl.zeros((BLOCK_COLUMNS, BLOCK_ROWS), tl.float32)
+        up = tl.zeros((BLOCK_COLUMNS, BLOCK_ROWS), tl.float32)
+    else:
+        gate = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), tl.float32)
+        up = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), tl.float32)
+    for start in range(0, HIDDEN - HIDDEN % BLOCK_INNER, BLOCK_INNER):
+        x = tl.load(x_tile + start + x_offset)
+        gate = product(tl.load(gate_tile + start + weight_offset), x, gate, SWAPPED)
+        up = product(tl.load(up_tile + start + weight_offset), x, up, SWAPPED)
+    if HIDDEN % BLOCK_INNER != 0:
+        start = HIDDEN - HIDDEN % BLOCK_INNER
+        inside = (inner < HIDDEN % BLOCK_INNER)[None, :]
+        x = tl.load(x_tile + start + x_offset, mask=inside, other=0.0)
+        weight = tl.load(gate_tile + start + weight_offset, mask=inside, other=0.0)
+        gate = product(weight, x, gate, SWAPPED)
+        weight = tl.load(up_tile + start + weight_offset, mask=inside, other=0.0)
+        up = product(weight, x, up, SWAPPED)
+
+    h = (activate(gate, ACTIVATION) * up).to(h_ptr.dtype.element_ty)
+    h_tile = h_ptr + first_row * INTERMEDIATE + first_column
+    if SWAPPED:
+        h_offset = row[None, :] * INTERMEDIATE + column[:, None]
+        valid = (row < rows_left)[None, :] & (column < columns_left)[:, None]
+    else:
+        h_offset = row[:, None] * INTERMEDIATE + column[None, :]
+        valid = (row < rows_left)[:, None] & (column < columns_left)[None, :]
+    tl.store(h_tile + h_offset, h, mask=valid)
+
+
+def launch_gate_up(x: torch.Tensor, weights: MlpWeights, h: torch.Tensor, tile: Tile) -> None:
+    """Launch on the current stream and device.
+
+    Args:
+        x: `[M, H]`, contiguous, M >= 1.
+        weights: of x's dtype.
+        h: `[M, I]`, contiguous, fully overwritten.
+        tile: from `plan.choose`.
+    """
+    rows, intermediate = h.shape
+    swiglu_gate_up[(tile.grid(rows, intermediate),)](
+        x,
+        weights.gate_up,
+        h,
+        rows,
+        HIDDEN=x.shape[1],
+        INTERMEDIATE=intermediate,
+        ACTIVATION=weights.activation.value,
+        BLOCK_ROWS=tile.rows,
+        BLOCK_COLUMNS=tile.columns,
+        BLOCK_INNER=tile.inner,
+        SWAPPED=tile.swapped,
+        GROUP=tile.group,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )

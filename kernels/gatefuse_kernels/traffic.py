@@ -1,0 +1,104 @@
+"""The one place for byte and FLOP formulas: what each launch reads, writes and computes.
+
+M rows (padding included), H hidden, I intermediate, e bytes per element. The bytes are a lower
+bound: each operand crosses DRAM once. Tiles that re-read what left L2 move more; weights that
+stay in L2 between calls move less. Split-K partials of a library GEMM are not modelled.
+
+    fused     gate_up reads (MH + 2HI)e, writes MIe; down reads (MI + IH)e, writes MHe
+    eager     adds gate and up written and read back, and the activation's own round trip
+"""
+
+from dataclasses import dataclass, replace
+
+from gatefuse_kernels.shapes import MlpShape
+
+ACTIVATION_FLOPS = 4
+"""Nominal FLOPs per activated element (exp, add, divide, multiply); GEMMs dominate by far."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTraffic:
+    """One launch: its name, the bytes it must move and its floating-point operations."""
+
+    kernel: str
+    read_bytes: int
+    written_bytes: int
+    flops: int
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read plus bytes written."""
+        return self.read_bytes + self.written_bytes
+
+
+def fused_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffic, ...]:
+    """The two launches of the fused MLP."""
+    hidden, intermediate = shape.hidden, shape.intermediate
+    return (
+        KernelTraffic(
+            "swiglu_gate_up",
+            read_bytes=(rows * hidden + 2 * hidden * intermediate) * itemsize,
+            written_bytes=rows * intermediate * itemsize,
+            flops=4 * rows * hidden * intermediate + (ACTIVATION_FLOPS + 1) * rows * intermediate,
+        ),
+        _matmul("swiglu_down", rows, intermediate, hidden, itemsize),
+    )
+
+
+def eager_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffic, ...]:
+    """The five launches of the unfused MLP: gate, up, activation, multiply, down."""
+    hidden, intermediate = shape.hidden, shape.intermediate
+    h_bytes = rows * intermediate * itemsize
+    return (
+        _matmul("eager_gate", rows, hidden, intermediate, itemsize),
+        _matmul("eager_up", rows, hidden, intermediate, itemsize),
+        KernelTraffic("eager_activation", h_bytes, h_bytes, ACTIVATION_FLOPS * rows * intermediate),
+        KernelTraffic("eager_multiply", 2 * h_bytes, h_bytes, rows * intermediate),
+        _matmul("eager_down", rows, intermediate, hidden, itemsize),
+    )
+
+
+def compiled_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffic, ...]:
+    """What Inductor makes of the MLP: three library GEMMs and one fused act(gate) * up."""
+    hidden, intermediate = shape.hidden, shape.intermediate
+    h_bytes = rows * intermediate * itemsize
+    return (
+        _matmul("compiled_gate", rows, hidden, intermediate, itemsize),
+        _matmul("compiled_up", rows, hidden, intermediate, itemsize),
+        KernelTraffic(
+            "compiled_act_mul", 2 * h_bytes, h_bytes, (ACTIVATION_FLOPS + 1) * rows * intermediate
+        ),
+        _matmul("compiled_down", rows, intermediate, hidden, itemsize),
+    )
+
+
+def pad_rows(rows: int, columns: int, itemsize: int) -> KernelTraffic:
+    """The launch that zeroes `rows` pad rows of a static buffer."""
+    return KernelTraffic("pad_rows", 0, rows * columns * itemsize, 0)
+
+
+def elementwise_op(name: str, elements: int, itemsize: int, tensors_read: int) -> KernelTraffic:
+    """One unfused elementwise op over `elements`, reading that many equal-sized tensors."""
+    size = elements * itemsize
+    return KernelTraffic(f"eager_{name}", tensors_read * size, size, elements)
+
+
+def weight_stream(shape: MlpShape, itemsize: int) -> int:
+    """Bytes of the weights alone: the floor of a decode step."""
+    return shape.weight_elements * itemsize
+
+
+def helper_launch(traffic: KernelTraffic) -> KernelTraffic:
+    """A library's extra launch for an op (a split-K reduction): counted, no modelled bytes."""
+    return replace(
+        traffic, kernel=f"{traffic.kernel}_helper", read_bytes=0, written_bytes=0, flops=0
+    )
+
+
+def _matmul(name: str, rows: int, inner: int, columns: int, itemsize: int) -> KernelTraffic:
+    return KernelTraffic(
+        name,
+        read_bytes=(rows * inner + inner * columns) * itemsize,
+        written_bytes=rows * columns * itemsize,
+        flops=2 * rows * inner * columns,
+    )

@@ -1,0 +1,43 @@
+"""Weights by source: Hugging Face checkpoints, random ones for load tests, and the shared store."""
+
+import torch
+
+from gatefuse_kernels.checkpoint import CheckpointError, open_checkpoint
+from gatefuse_kernels.packed import MlpWeights, WeightSource
+from gatefuse_kernels.random_weights import random_source
+from gatefuse_kernels.shapes import DType
+
+__all__ = [
+    "CheckpointError",
+    "MlpWeights",
+    "WeightSource",
+    "WeightStore",
+    "open_checkpoint",
+    "random_source",
+]
+
+
+class WeightStore:
+    """One copy per (weights, layer, dtype) on one device, shared by every model that asks."""
+
+    def __init__(self, device: torch.device) -> None:
+        """Hold weights on `device`."""
+        self.device = device
+        self._held: dict[tuple[str, int, DType], MlpWeights] = {}
+
+    def get(self, source: WeightSource, layer: int, dtype: DType) -> MlpWeights:
+        """The layer's weights, loaded on first use.
+
+        Raises:
+            CheckpointError: the layer does not exist or cannot be read.
+        """
+        key = (source.source_id, layer, dtype)
+        weights = self._held.get(key)
+        if weights is None:
+            weights = self._held[key] = source.load(layer, dtype, self.device)
+        return weights
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on the device."""
+        return sum(weights.nbytes for weights in self._held.values())

@@ -1,0 +1,5 @@
+"""Gatefuse: batched, fused MLP inference over gRPC."""
+
+from importlib.metadata import version
+
+__version__ = version("gatefuse")

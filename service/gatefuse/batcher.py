@@ -1,0 +1,215 @@
+"""Which rows leave together, and when: pure decisions on bounded queues, no clock and no event loop of their own.
+
+Batches bind late. Rows wait in one queue per (model, layer, width) and are sealed into a batch only when a worker can
+take it, so that under load a batch keeps growing, and on an idle service the first row leaves at once.
+"""
+
+import enum
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class BatchKey(NamedTuple):
+    """Rows with the same key may share a batch."""
+
+    model: str
+    layer: int
+    columns: int
+
+
+class Trigger(enum.StrEnum):
+    """Why a batch was sealed."""
+
+    FULL = "full"  # no further waiting request fits
+    TIMEOUT = "timeout"  # it waited for company as long as it may
+    IDLE = "idle"  # a worker was free and nothing asks to wait
+    DRAIN = "drain"  # the service is shutting down
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The batching limits of one model."""
+
+    max_batch_rows: int
+    max_queue_rows: int
+    max_queue_delay_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """Rows of one request that travel in one batch: a whole request, or a piece of one above max_batch_rows.
+
+    `job` is whoever waits for the answer and means nothing here; `attempts` counts batches it was sealed into.
+    """
+
+    key: BatchKey
+    rows: int
+    arrived_s: float
+    deadline_s: float
+    job: Any
+    offset_rows: int = 0
+    attempts: int = 0
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A batch: works in arrival order, whose rows lie one after the other."""
+
+    key: BatchKey
+    works: tuple[Work, ...]
+    rows: int
+    trigger: Trigger
+
+
+class _RowQueue:
+    """A FIFO of works that knows its rows and lets any work leave in constant time."""
+
+    __slots__ = ("rows", "works")
+
+    def __init__(self) -> None:
+        self.works: OrderedDict[Work, None] = OrderedDict()
+        self.rows = 0
+
+    def head(self) -> Work:
+        return next(iter(self.works))
+
+    def append(self, work: Work) -> None:
+        self.works[work] = None
+        self.rows += work.rows
+        work.queued = True
+
+    def prepend(self, work: Work) -> None:
+        self.append(work)
+        self.works.move_to_end(work, last=False)
+
+    def remove(self, work: Work) -> None:
+        del self.works[work]
+        self.rows -= work.rows
+        work.queued = False
+
+
+class Batcher:
+    """The queues of all models of one frontend."""
+
+    def __init__(self) -> None:
+        """Starts empty; models are added when a worker first names them."""
+        self._limits: dict[str, Limits] = {}
+        self._queues: dict[BatchKey, _RowQueue] = {}
+        self._queued_rows: dict[str, int] = {}
+        self.draining = False
+
+    def __repr__(self) -> str:
+        """The live state, for logs and tests."""
+        waiting = {key: queue.rows for key, queue in self._queues.items() if queue.rows}
+        return f"Batcher(rows={waiting}, draining={self.draining})"
+
+    def set_limits(self, limits: Mapping[str, Limits]) -> None:
+        """Declares the models and their limits."""
+        for model, limit in limits.items():
+            self._limits[model] = limit
+            self._queued_rows.setdefault(model, 0)
+
+    def limits(self, model: str) -> Limits:
+        """The limits of `model`. Raises KeyError for an undeclared one."""
+        return self._limits[model]
+
+    def queued_rows(self, model: str) -> int:
+        """Rows of `model` that wait to be sealed."""
+        return self._queued_rows[model]
+
+    def offer(self, works: Iterable[Work]) -> None:
+        """Appends works in arrival order. The caller has asked admission first."""
+        for work in works:
+            self._queue(work.key).append(work)
+            self._queued_rows[work.key.model] += work.rows
+
+    def requeue(self, works: Sequence[Work]) -> None:
+        """Puts works of a lost batch back at the head, in their old order."""
+        for work in reversed(works):
+            self._queue(work.key).prepend(work)
+            self._queued_rows[work.key.model] += work.rows
+
+    def discard(self, work: Work) -> None:
+        """Takes a work out, wherever it stands; nothing happens when it is not queued."""
+        if work.queued:
+            self._queues[work.key].remove(work)
+            self._queued_rows[work.key.model] -= work.rows
+
+    def seal(self, models: Container[str], now_s: float) -> Sealed | None:
+        """The next batch for a worker that serves `models`, or None when none should leave now.
+
+        Among ripe queues the one whose head arrived first wins. Works past their deadline are dropped here: whoever
+        waits for them has its own timer.
+        """
+        best: BatchKey | None = None
+        best_arrived_s = 0.0
+        for key in list(self._queues):
+            if key.model not in models:
+                continue
+            head = self._live_head(key, now_s)
+            if head is None or self._ripe_at_s(key, head) > now_s:
+                continue
+            if best is None or head.arrived_s < best_arrived_s:
+                best, best_arrived_s = key, head.arrived_s
+        return None if best is None else self._take(best, now_s)
+
+    def next_ripe_s(self, models: Container[str]) -> float | None:
+        """When the first waiting queue becomes ripe, for a timer; None when nothing waits."""
+        times = [
+            self._ripe_at_s(key, queue.head())
+            for key, queue in self._queues.items()
+            if queue.works and key.model in models
+        ]
+        return min(times, default=None)
+
+    def _queue(self, key: BatchKey) -> _RowQueue:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _RowQueue()
+        return queue
+
+    def _live_head(self, key: BatchKey, now_s: float) -> Work | None:
+        """The first work that is not past its deadline; an emptied queue is forgotten."""
+        queue = self._queues[key]
+        while queue.works:
+            head = queue.head()
+            if head.deadline_s > now_s:
+                return head
+            self.discard(head)
+        del self._queues[key]
+        return None
+
+    def _ripe_at_s(self, key: BatchKey, head: Work) -> float:
+        limits = self._limits[key.model]
+        if self.draining or self._queues[key].rows >= limits.max_batch_rows:
+            return head.arrived_s
+        return head.arrived_s + limits.max_queue_delay_s
+
+    def _take(self, key: BatchKey, now_s: float) -> Sealed:
+        limits = self._limits[key.model]
+        queue = self._queues[key]
+        works: list[Work] = []
+        rows = 0
+        full = False
+        while (head := self._live_head(key, now_s)) is not None:
+            if rows + head.rows > limits.max_batch_rows:
+                full = True
+                break
+            self.discard(head)
+            head.attempts += 1
+            works.append(head)
+            rows += head.rows
+            if not queue.works:
+                break
+        if full or rows == limits.max_batch_rows:
+            trigger = Trigger.FULL
+        elif self.draining:
+            trigger = Trigger.DRAIN
+        elif limits.max_queue_delay_s:
+            trigger = Trigger.TIMEOUT
+        else:
+            trigger = Trigger.IDLE
+        return Sealed(key, tuple(works), rows, trigger)

@@ -1,0 +1,115 @@
+"""The `gatefuse` command."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gatefuse import __version__
+
+EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    status: int = options.run(options)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gatefuse", description="Batched, fused MLP inference over gRPC."
+    )
+    parser.add_argument("--version", action="version", version=f"gatefuse {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="serve the models of a configuration"))
+    _add_models(commands.add_parser("models", help="list the models of a running server"))
+    _add_loadtest(
+        commands.add_parser("loadtest", help="load a running server and compare its models")
+    )
+    _add_demo(commands.add_parser("demo", help="serve, load-test and stop, in one go"))
+    return parser
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, help="YAML configuration")
+    parser.add_argument(
+        "--host", help="address to listen on (default: from the configuration, 127.0.0.1)"
+    )
+    parser.add_argument("--grpc-port", type=int, help="default: 8001")
+    parser.add_argument("--metrics-port", type=int, help="default: 8002")
+    parser.add_argument("--ray-address", help="join this Ray cluster instead of starting one")
+    parser.set_defaults(run=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    try:
+        from gatefuse.config import ConfigError, load_config
+        from gatefuse.lifecycle import StartupError, serve
+    except ModuleNotFoundError as error:
+        return _missing(error, "server")
+    overrides = {
+        key: value
+        for key in ("host", "grpc_port", "metrics_port")
+        if (value := getattr(options, key)) is not None
+    }
+    try:
+        config = load_config(options.config).with_overrides(overrides)
+        serve(config, options.ray_address)
+    except (ConfigError, StartupError) as error:
+        print(f"gatefuse: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    return 0
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default="127.0.0.1:8001", help="HOST:PORT (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.set_defaults(run=_models)
+
+
+def _models(options: argparse.Namespace) -> int:
+    from gatefuse.models_command import run
+
+    return run(options.url, options.json)
+
+
+def _add_loadtest(parser: argparse.ArgumentParser) -> None:
+    from gatefuse.loadtest.command import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(run=_loadtest)
+
+
+def _loadtest(options: argparse.Namespace) -> int:
+    try:
+        from gatefuse.loadtest.command import run
+    except ModuleNotFoundError as error:
+        return _missing(error, "loadtest")
+    return run(options)
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, default=Path("deploy/config/demo.yaml"))
+    parser.add_argument("--exact", type=Path, default=Path("tiny-llama/hidden_states.safetensors"))
+    parser.add_argument("--report", type=Path, default=Path("reports/demo.html"))
+    parser.add_argument("--seconds", type=float, default=5.0, help="per model and load")
+    parser.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from gatefuse.demo import run
+
+    return run(options.config, options.exact, options.report, options.seconds)
+
+
+def _missing(error: ModuleNotFoundError, extra: str) -> int:
+    print(f"gatefuse: {error.name} is missing: pip install 'gatefuse[{extra}]'", file=sys.stderr)
+    return EXIT_CONFIG
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Places the actors, watches over them, and takes them down. Ray is used here and nowhere else.
+
+Ray starts processes, gives each worker its device and starts again whatever dies. No tensor goes through it.
+"""
+
+import logging
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from gatefuse import metrics
+from gatefuse.config import ConfigError, ServiceConfig
+from gatefuse.frontend import Frontend, FrontendReport
+from gatefuse.placement import place
+from gatefuse.worker import Worker, WorkerReport
+from gatefuse.worker_link import hang_marker
+
+log = logging.getLogger(__name__)
+
+REPORT_TIMEOUT_S = 2.0
+# Big buffers come from the heap and stay there: pages that malloc returns must be faulted in again.
+FRONTEND_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**30),
+}
+
+
+@dataclass(slots=True)
+class _Member:
+    """One actor and what was last heard of it."""
+
+    actor: Any
+    socket_path: Path | None = None
+    pid: int = 0
+    state: str = "starting"
+
+
+@dataclass(slots=True)
+class ClusterStatus:
+    """One look at all actors."""
+
+    ready: bool
+    port: int
+    errors: list[str] = field(default_factory=list)
+
+
+class Cluster:
+    """The workers and frontends of one service on this node."""
+
+    def __init__(self, config: ServiceConfig, run_dir: Path, ray_address: str | None) -> None:
+        """Starts or joins Ray and creates the actors; `run_dir` holds sockets and metric files.
+
+        Raises:
+            ConfigError: the models cannot be placed on the devices there are.
+        """
+        self._config = config
+        self._run_dir = run_dir
+        _start_ray(ray_address)
+        self._device = self._choose_device()
+        try:
+            placement = place(config.models, config.worker_count)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        self._workers = [self._start_worker(i, models) for i, models in enumerate(placement)]
+        sockets = [str(worker.socket_path) for worker in self._workers]
+        self._frontends = [self._start_frontend(sockets) for _ in range(config.frontends)]
+
+    def status(self) -> ClusterStatus:
+        """Asks every actor, counts restarts, sets the replica gauges."""
+        errors: list[str] = []
+        worker_reports = _reports(self._workers)
+        for member, report in zip(self._workers, worker_reports, strict=True):
+            self._note_worker(member, report, errors)
+        frontend_reports = _reports(self._frontends)
+        port = 0
+        ready = True
+        for member, report in zip(self._frontends, frontend_reports, strict=True):
+            self._note_frontend(member, report, errors)
+            port = report.port if report is not None else port
+            ready = ready and report is not None and report.ready
+        metrics.set_replicas(Counter(member.state for member in self._workers))
+        return ClusterStatus(ready, port, errors)
+
+    def stop(self) -> None:
+        """Drains the frontends, then ends every actor and, where this process started it, Ray."""
+        pending = [member.actor.drain.remote() for member in self._frontends]
+        limit_s = self._config.drain_delay_s + self._config.drain_timeout_s + 5
+        for reply in pending:
+            try:
+                ray.get(reply, timeout=limit_s)
+            except (RayActorError, GetTimeoutError) as error:
+                log.warning("a frontend did not drain: %s", type(error).__name__)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends everything at once."""
+        for member in (*self._frontends, *self._workers):
+            ray.kill(member.actor, no_restart=True)
+        ray.shutdown()
+
+    def _choose_device(self) -> str:
+        gpus = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+        needed = self._config.worker_count
+        device = self._config.device
+        if device == "auto":
+            device = "cuda" if gpus else "cpu"
+        if device == "cuda" and gpus < needed:
+            raise ConfigError(f"{needed} workers need a GPU each, Ray finds {gpus}")
+        return device
+
+    def _start_worker(self, index: int, models: Any) -> _Member:
+        path = self._run_dir / f"worker-{index}.sock"
+        options = {**_pinned_here(), "num_gpus": 1 if self._device == "cuda" else 0}
+        actor = (
+            ray.remote(Worker)
+            .options(**options)
+            .remote(str(path), tuple(models), self._device, self._worker_threads())
+        )
+        return _Member(actor, path)
+
+    def _start_frontend(self, sockets: list[str]) -> _Member:
+        folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
+        variables = {**FRONTEND_MALLOC, "PROMETHEUS_MULTIPROC_DIR": folder}
+        options = {**_pinned_here(), "num_gpus": 0, "runtime_env": {"env_vars": variables}}
+        return _Member(ray.remote(Frontend).options(**options).remote(self._config, sockets))
+
+    def _worker_threads(self) -> int:
+        if self._config.worker_threads is not None:
+            return self._config.worker_threads
+        cores = len(os.sched_getaffinity(0))
+        return max(1, (cores - self._config.frontends) // self._config.worker_count)
+
+    @staticmethod
+    def _note_worker(member: _Member, report: WorkerReport | None, errors: list[str]) -> None:
+        if report is None:
+            member.state = "dead" if member.pid else "starting"
+            return
+        if member.pid and report.pid != member.pid:
+            assert member.socket_path is not None
+            hung = hang_marker(member.socket_path, member.pid).exists()
+            metrics.replica_restarted("hang" if hung else "crash")
+            log.warning("worker process %d was replaced by %d", member.pid, report.pid)
+        member.pid, member.state = report.pid, report.state
+        if report.error:
+            errors.append(report.error)
+
+    @staticmethod
+    def _note_frontend(member: _Member, report: FrontendReport | None, errors: list[str]) -> None:
+        if report is None:
+            return
+        if member.pid and report.pid != member.pid:
+            metrics.process_died(member.pid)
+            log.warning("frontend process %d was replaced by %d", member.pid, report.pid)
+        member.pid = report.pid
+        if report.error:
+            errors.append(report.error)
+
+
+def _start_ray(address: str | None) -> None:
+    if address is None:
+        ray.init(
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            object_store_memory=100 * 2**20,
+            log_to_driver=True,
+        )
+    else:
+        ray.init(address=address, log_to_driver=True)
+
+
+def _pinned_here() -> dict[str, Any]:
+    """Every actor of a cell runs on this node, and is started again for as long as the service lives."""
+    node = ray.get_runtime_context().get_node_id()
+    return {
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+    }
+
+
+def _reports(members: list[_Member]) -> list[Any]:
+    """Each member's report, None where none came in time."""
+    asked = [member.actor.report.remote() for member in members]
+    reports: list[Any] = []
+    for reply in asked:
+        try:
+            reports.append(ray.get(reply, timeout=REPORT_TIMEOUT_S))
+        except (RayActorError, GetTimeoutError):
+            reports.append(None)
+    return reports

@@ -1,0 +1,273 @@
+"""The asyncio shell around the batcher: owns every request from admission to its answer, whatever workers do.
+
+Everything here runs on the frontend's one event loop, so state changes between two awaits are atomic.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from gatefuse import metrics
+from gatefuse.admission import admit
+from gatefuse.batcher import Batcher, Limits, Sealed
+from gatefuse.codec import Cost, InferRequest
+from gatefuse.errors import ComputeFailed, DeadlineExceeded, NoReplica
+from gatefuse.job import Job
+from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.rows import read_piece, row_bytes, write_batch
+
+log = logging.getLogger(__name__)
+
+# A batch that takes its worker down is tried on another; one that does so again is given up.
+MAX_ATTEMPTS = 4
+
+
+class Slot(Protocol):
+    """A slot of a worker's arena, as the dispatcher writes and reads it."""
+
+    input: memoryview
+    output: memoryview
+
+
+class WorkerPort(Protocol):
+    """A worker, seen from here: what it serves, and whether it can take a batch."""
+
+    models: Mapping[str, ServedModel]
+    device: str
+
+    @property
+    def credits(self) -> int:
+        """Batches it can take now; 0 while it is not ready."""
+
+    def claim_slot(self) -> Slot:
+        """A free slot, which the next `send` uses."""
+
+    def send(self, sealed: Sealed, slot: Slot, last_deadline_s: float) -> None:
+        """Sends the batch whose rows were written into the slot."""
+
+
+class Dispatcher:
+    """Takes requests, seals batches for workers that are free, hands out the rows that come back."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`clock` gives seconds of the machine's monotonic clock, which workers share."""
+        self._loop = loop
+        self._clock = clock
+        self._batcher = Batcher()
+        self._workers: list[WorkerPort] = []
+        self._metrics: dict[str, metrics.ModelMetrics] = {}
+        self._pump_scheduled = False
+        self._ripe_timer: asyncio.TimerHandle | None = None
+        self._jobs: set[Job] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.models: dict[str, ServedModel] = {}
+
+    @property
+    def draining(self) -> bool:
+        """True once `drain` was called."""
+        return self._batcher.draining
+
+    def is_ready(self, model: str) -> bool:
+        """True when some connected worker serves `model`."""
+        return any(model in worker.models for worker in self._workers)
+
+    def worker_ready(self, worker: WorkerPort, limits: Mapping[str, Limits]) -> None:
+        """A worker connected; `limits` are those of the models it serves."""
+        self._batcher.set_limits(limits)
+        for name, model in worker.models.items():
+            self.models[name] = model
+            if name not in self._metrics:
+                capacity_rows = limits[name].max_queue_rows
+                self._metrics[name] = metrics.ModelMetrics(name, model.backend, capacity_rows)
+                metrics.describe_model(model)
+        self._workers.append(worker)
+        self._schedule_pump()
+
+    def worker_lost(self, worker: WorkerPort, batches: list[Sealed]) -> None:
+        """A worker is gone: its batches go back to the head of the queue, while their deadlines allow."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+        for sealed in reversed(batches):
+            alive = [work for work in sealed.works if not work.job.future.done()]
+            again = [work for work in alive if work.attempts < MAX_ATTEMPTS]
+            self._batcher.requeue(again)
+            for work in alive:
+                if work.attempts >= MAX_ATTEMPTS:
+                    work.job.fail(NoReplica("the workers that took these rows failed"))
+        self._schedule_pump()
+
+    def slot_free(self) -> None:
+        """A worker can take another batch."""
+        self._schedule_pump()
+
+    async def infer(self, request: InferRequest, deadline_s: float) -> tuple[bytes, Cost]:
+        """Queues a request and waits for its rows, in the request's datatype.
+
+        Raises:
+            ServiceError: admission refused it, its deadline passed, or the device failed.
+            asyncio.CancelledError: the caller left; every trace of the request is taken out.
+        """
+        job = self._accept(request, deadline_s)
+        try:
+            output = await job.future
+        except asyncio.CancelledError:
+            metrics.caller_left("executing" if job.executing else "queued")
+            raise
+        finally:
+            self._forget(job)
+        self._metrics[request.model.name].answered(self._clock() - job.accepted_s, len(output))
+        return output, job.cost
+
+    async def drain(self, timeout_s: float) -> None:
+        """Takes no more requests; returns when those accepted are answered, or after `timeout_s`."""
+        self._batcher.draining = True
+        self._schedule_pump()
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            log.warning("drain timed out with %d requests unanswered", len(self._jobs))
+
+    def batch_done(
+        self, worker: WorkerPort, sealed: Sealed, slot: Slot, done: DoneMessage, call_s: float
+    ) -> None:
+        """A worker finished a batch; its answers are in the slot, which is free afterwards."""
+        if done.status is not Status.OK:
+            self._batch_refused(sealed, done.status, call_s)
+            return
+        model = self.models[sealed.key.model]
+        self._record(worker, model, sealed, done, call_s)
+        width = row_bytes(model, sealed.key.columns)
+        start = 0
+        for work in sealed.works:
+            end = start + work.rows * width
+            job: Job = work.job
+            if not job.future.done():
+                output = read_piece(slot.output[start:end], model, job.request)
+                job.piece_done(work, output, sealed.rows, done)
+            start = end
+
+    def _batch_refused(self, sealed: Sealed, status: Status, call_s: float) -> None:
+        expired = status is Status.EXPIRED
+        metrics.call_ended_badly("expired" if expired else "failed", call_s)
+        for work in sealed.works:
+            work.job.fail(DeadlineExceeded() if expired else ComputeFailed())
+
+    def _accept(self, request: InferRequest, deadline_s: float) -> Job:
+        now_s = self._clock()
+        name = request.model.name
+        limits = self._batcher.limits(name)
+        admit(
+            rows=request.rows,
+            limits=limits,
+            queued_rows=self._batcher.queued_rows(name),
+            remaining_s=deadline_s - now_s,
+            ready=self.is_ready(name),
+            draining=self.draining,
+        )
+        job = Job(request, limits, self._loop.create_future(), now_s, deadline_s)
+        job.timer = self._loop.call_later(deadline_s - now_s, job.fail, DeadlineExceeded())
+        self._jobs.add(job)
+        self._idle.clear()
+        self._batcher.offer(job.works)
+        self._metrics[name].accepted(request.rows, len(request.payload))
+        self._schedule_pump()
+        return job
+
+    def _forget(self, job: Job) -> None:
+        """Takes out whatever is left of a job: rows that still wait, its timer, its place in the drain's count."""
+        for work in job.works:
+            self._batcher.discard(work)
+        if job.timer is not None:
+            job.timer.cancel()
+        self._jobs.discard(job)
+        if not self._jobs:
+            self._idle.set()
+        model = job.request.model.name
+        self._metrics[model].set_queue_rows(self._batcher.queued_rows(model))
+
+    def _schedule_pump(self) -> None:
+        # Requests that arrive in one turn of the loop are sealed together: the pump runs in the next.
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        now_s = self._clock()
+        while (worker := self._freest_worker()) is not None:
+            if not self._dispatch_one(worker, now_s):
+                break
+        for model, series in self._metrics.items():
+            series.set_queue_rows(self._batcher.queued_rows(model))
+        self._arm_ripe_timer()
+
+    def _dispatch_one(self, worker: WorkerPort, now_s: float) -> bool:
+        """Sends one batch to `worker`, or to another free worker that has work; False when none has."""
+        candidates = [
+            worker,
+            *(other for other in self._workers if other is not worker and other.credits),
+        ]
+        for candidate in candidates:
+            sealed = self._batcher.seal(candidate.models, now_s)
+            if sealed is not None:
+                self._send(candidate, sealed, now_s)
+                return True
+        return False
+
+    def _freest_worker(self) -> WorkerPort | None:
+        best = None
+        for worker in self._workers:
+            if worker.credits and (best is None or worker.credits > best.credits):
+                best = worker
+        return best
+
+    def _send(self, worker: WorkerPort, sealed: Sealed, now_s: float) -> None:
+        model = self.models[sealed.key.model]
+        slot = worker.claim_slot()
+        write_batch(sealed, model, slot.input)
+        last_deadline_s = max(work.deadline_s for work in sealed.works)
+        waits_s = []
+        for work in sealed.works:
+            if work.attempts == 1:
+                wait_s = now_s - work.arrived_s
+                work.job.cost.queue_s = wait_s
+                if work.offset_rows == 0:
+                    waits_s.append(wait_s)
+        self._metrics[model.name].sealed(sealed.rows, waits_s, len(sealed.works), sealed.trigger)
+        worker.send(sealed, slot, last_deadline_s)
+
+    def _record(
+        self,
+        worker: WorkerPort,
+        model: ServedModel,
+        sealed: Sealed,
+        done: DoneMessage,
+        call_s: float,
+    ) -> None:
+        self._metrics[model.name].computed(
+            metrics.BatchRecord(
+                rows=sealed.rows,
+                padded_rows=done.padded_rows,
+                call_s=call_s,
+                inside_s=done.inside_s,
+                device_s=done.device_s,
+                device=worker.device,
+                input_bytes=sealed.rows * row_bytes(model, sealed.key.columns),
+                entries=done.entries,
+            )
+        )
+
+    def _arm_ripe_timer(self) -> None:
+        """Wakes the pump when rows that wait for company have waited long enough."""
+        if self._ripe_timer is not None:
+            self._ripe_timer.cancel()
+            self._ripe_timer = None
+        free = {model for worker in self._workers if worker.credits for model in worker.models}
+        if free and (ripe_s := self._batcher.next_ripe_s(free)) is not None:
+            delay_s = max(0.0, ripe_s - self._clock())
+            self._ripe_timer = self._loop.call_later(delay_s, self._schedule_pump)

@@ -1,0 +1,167 @@
+"""Loads what the configuration names: weights through the shared store, one runner per layer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+
+from gatefuse.config import ConfigError, ModelConfig
+from gatefuse.link import ServedModel
+from gatefuse_kernels import dtypes
+from gatefuse_kernels.backends import build_mlp
+from gatefuse_kernels.elementwise import build_elementwise
+from gatefuse_kernels.expression import parse_expression
+from gatefuse_kernels.ledger import Ledger
+from gatefuse_kernels.shapes import Activation
+from gatefuse_kernels.weights import WeightSource, WeightStore, open_checkpoint, random_source
+
+ACTIVATIONS = {
+    "swiglu": (Activation.SILU,),
+    "geglu": (Activation.GELU, Activation.GELU_TANH),
+}
+
+
+class Runner(Protocol):
+    """Computes the rows of one layer."""
+
+    @property
+    def backend(self) -> str:
+        """The backend that really runs."""
+
+    @property
+    def description(self) -> str:
+        """One sentence about it."""
+
+    def padded_rows(self, rows: int) -> int:
+        """Rows computed when `rows` are asked for."""
+
+    def warm_up(self) -> None:
+        """Compiles what a request would otherwise wait for."""
+
+    def __call__(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        """Computes out [M, columns] from x [M, columns]."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model on the device: what it says of itself, and a runner per layer."""
+
+    served: ServedModel
+    dtype: torch.dtype
+    runners: dict[int, Runner]
+    cuda_graphs: bool
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+
+def load_models(
+    configs: Sequence[ModelConfig], device: torch.device, ledger: Ledger
+) -> list[LoadedModel]:
+    """Loads every model; equal weights are loaded once.
+
+    Raises:
+        ConfigError: a model asks for layers that its checkpoint lacks, or for the wrong kind of gate.
+        CheckpointError: a checkpoint cannot be read.
+    """
+    store = WeightStore(device)
+    return [
+        _load_mlp(index, config, store, ledger)
+        if config.is_mlp
+        else _load_elementwise(index, config, ledger)
+        for index, config in enumerate(configs)
+    ]
+
+
+def _load_mlp(index: int, config: ModelConfig, store: WeightStore, ledger: Ledger) -> LoadedModel:
+    source = _open_source(config)
+    layers = _chosen_layers(config, source)
+    runners: dict[int, Runner] = {
+        layer: build_mlp(
+            config.backend,
+            store.get(source, layer, config.dtype),
+            ledger=ledger,
+            max_rows=config.batching.max_batch_rows,
+        )
+        for layer in layers
+    }
+    first = runners[layers[0]]
+    served = ServedModel(
+        index=index,
+        name=config.name,
+        kind=config.kind,
+        backend=first.backend,
+        description=first.description,
+        dtype=config.dtype.value,
+        layers=layers,
+        columns=source.shape.hidden,
+        max_columns=source.shape.hidden,
+        intermediate=source.shape.intermediate,
+        max_batch_rows=config.batching.max_batch_rows,
+        input_name="hidden_states",
+        output_name="output",
+        weights_id=source.source_id,
+    )
+    return LoadedModel(served, dtypes.to_torch(config.dtype), runners, config.cuda_graphs)
+
+
+def _load_elementwise(index: int, config: ModelConfig, ledger: Ledger) -> LoadedModel:
+    assert config.expression is not None
+    expression = parse_expression(config.expression, config.constants)
+    runner = build_elementwise(
+        expression,
+        ledger=ledger,
+        dtype=config.dtype,
+        max_rows=config.batching.max_batch_rows,
+    )
+    served = ServedModel(
+        index=index,
+        name=config.name,
+        kind=config.kind,
+        backend=runner.backend,
+        description=runner.description,
+        dtype=config.dtype.value,
+        layers=(0,),
+        columns=config.columns or 0,
+        max_columns=config.columns or config.max_columns,
+        intermediate=0,
+        max_batch_rows=config.batching.max_batch_rows,
+        input_name=expression.inputs[0],
+        output_name="y",
+        weights_id="",
+    )
+    return LoadedModel(served, dtypes.to_torch(config.dtype), {0: runner}, cuda_graphs=False)
+
+
+def _open_source(config: ModelConfig) -> WeightSource:
+    wanted = ACTIVATIONS[config.kind]
+    if config.random is not None:
+        source = random_source(
+            config.random.hidden,
+            config.random.intermediate,
+            config.random.layers,
+            config.random.seed,
+        )
+        return replace(source, activation=wanted[-1])
+    assert config.checkpoint is not None
+    checkpoint = open_checkpoint(config.checkpoint)
+    if checkpoint.activation not in wanted:
+        raise ConfigError(
+            f"model '{config.name}' is of kind {config.kind}, but its checkpoint's config.json asks for "
+            f"the activation {checkpoint.activation}"
+        )
+    return checkpoint
+
+
+def _chosen_layers(config: ModelConfig, source: WeightSource) -> tuple[int, ...]:
+    if config.layers == "all":
+        return source.layers
+    missing = sorted(set(config.layers) - set(source.layers))
+    if missing:
+        raise ConfigError(
+            f"model '{config.name}' asks for layers {missing}, which its weights do not have"
+        )
+    return config.layers

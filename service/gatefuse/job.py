@@ -1,0 +1,70 @@
+"""A request on its way: from admission until its handler has an answer."""
+
+import asyncio
+
+from gatefuse.batcher import BatchKey, Limits, Work
+from gatefuse.codec import Cost, InferRequest
+from gatefuse.errors import ServiceError
+from gatefuse.link import DoneMessage
+
+
+class Job:
+    """A request until its answer: the pieces its rows travel in, and the future its handler waits on.
+
+    A request above max_batch_rows is several works; its output is joined when the last of them is back.
+    """
+
+    __slots__ = ("_output", "_pending", "accepted_s", "cost", "future", "request", "timer", "works")
+
+    def __init__(
+        self,
+        request: InferRequest,
+        limits: Limits,
+        future: "asyncio.Future[bytes]",
+        accepted_s: float,
+        deadline_s: float,
+    ) -> None:
+        """`future` gets the output rows in the request's datatype, or a ServiceError."""
+        self.request = request
+        self.future = future
+        self.accepted_s = accepted_s
+        self.cost = Cost()
+        self.timer: asyncio.TimerHandle | None = None
+        key = BatchKey(request.model.name, request.layer, request.columns)
+        self.works = [
+            Work(
+                key,
+                min(limits.max_batch_rows, request.rows - first),
+                accepted_s,
+                deadline_s,
+                self,
+                first,
+            )
+            for first in range(0, request.rows, limits.max_batch_rows)
+        ]
+        self._pending = len(self.works)
+        self._output = [b""] * self._pending
+
+    @property
+    def executing(self) -> bool:
+        """True when some of its rows are at a worker."""
+        return any(not work.queued and work.attempts for work in self.works)
+
+    def piece_done(self, work: Work, output: bytes, batch_rows: int, done: DoneMessage) -> None:
+        """One piece is back: notes its rows and what its batch cost; the last one answers the request."""
+        self._output[self.works.index(work)] = output
+        cost = self.cost
+        cost.compute_s += done.device_s
+        cost.batch_rows += batch_rows
+        for entry in done.entries:
+            cost.kernel_launches += entry.launches
+            cost.bytes_moved += entry.read_bytes + entry.written_bytes
+        self._pending -= 1
+        if self._pending == 0:
+            whole = self._output[0] if len(self._output) == 1 else b"".join(self._output)
+            self.future.set_result(whole)
+
+    def fail(self, error: ServiceError) -> None:
+        """Answers the request with an error, unless it has an answer already."""
+        if not self.future.done():
+            self.future.set_exception(error)

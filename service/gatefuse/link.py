@@ -1,0 +1,242 @@
+"""Messages between a frontend and a worker, over a local Unix SEQPACKET socket: one message a packet.
+
+    frontend                         worker
+       │ ──────── connect ─────────▶ │
+       │ ◀─────── Welcome ────────── │   what it serves (JSON)
+       │ ── Hello + arena's fd ────▶ │   the slots it may use
+       │ ◀─────── Ready ──────────── │   mapped and registered
+       │ ─────── Batch ────────────▶ │   a slot number, never a tensor
+       │ ◀─────── Done ───────────── │   status, times, what was launched
+
+Both ends are this package on one machine, so integers are native and no version is negotiated.
+"""
+
+import enum
+import json
+import socket
+import struct
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+from gatefuse_kernels.ledger import Entry
+
+# A Welcome that lists a hundred models with a hundred layers stays well below this.
+MAX_PACKET_BYTES = 192 * 1024
+
+
+class LinkError(RuntimeError):
+    """The peer closed the link or sent what no peer of this version sends."""
+
+
+class Kind(enum.IntEnum):
+    """The first byte of every packet."""
+
+    WELCOME = 1
+    HELLO = 2
+    READY = 3
+    BATCH = 4
+    DONE = 5
+
+
+class Status(enum.IntEnum):
+    """How a batch ended on the worker."""
+
+    OK = 0
+    EXPIRED = 1  # every request in it was past its deadline: nothing was launched
+    FAILED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """What a worker says about one model it serves; `index` is its number in Batch messages."""
+
+    index: int
+    name: str
+    kind: str
+    backend: str
+    description: str
+    dtype: str
+    layers: tuple[int, ...]
+    columns: int  # width of a row: H for an MLP; 0 for any width up to max_columns
+    max_columns: int
+    intermediate: int  # 0 for an elementwise model
+    max_batch_rows: int
+    input_name: str
+    output_name: str
+    weights_id: str
+
+    @property
+    def row_limit_columns(self) -> int:
+        """The widest row the model takes."""
+        return self.columns or self.max_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Sent by the worker on connect."""
+
+    pid: int
+    device: str
+    models: tuple[ServedModel, ...]
+
+    def pack(self) -> bytes:
+        """One packet."""
+        return bytes([Kind.WELCOME]) + json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, packet: bytes) -> Self:
+        """The packet's content. Raises LinkError when it is not a Welcome."""
+        raw = _json_body(packet, Kind.WELCOME)
+        models = tuple(ServedModel(**{**m, "layers": tuple(m["layers"])}) for m in raw["models"])
+        return cls(raw["pid"], raw["device"], models)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Sent by the frontend with the arena's descriptor."""
+
+    slots: int
+    region_bytes: int
+
+    def pack(self) -> bytes:
+        """One packet."""
+        return bytes([Kind.HELLO]) + json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def unpack(cls, packet: bytes) -> Self:
+        """The packet's content. Raises LinkError when it is not a Hello."""
+        return cls(**_json_body(packet, Kind.HELLO))
+
+
+READY_PACKET = bytes([Kind.READY])
+
+_BATCH = struct.Struct("=BHHiIIQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMessage:
+    """Run `rows` rows of `columns` values, waiting in `slot`, through `model` and `layer`."""
+
+    slot: int
+    model: int
+    layer: int
+    rows: int
+    columns: int
+    batch_id: int
+    last_deadline_ns: int  # CLOCK_MONOTONIC of the machine: past it nobody waits for the answer
+
+    def pack(self) -> bytes:
+        """One packet."""
+        return _BATCH.pack(
+            Kind.BATCH,
+            self.slot,
+            self.model,
+            self.layer,
+            self.rows,
+            self.columns,
+            self.batch_id,
+            self.last_deadline_ns,
+        )
+
+    @classmethod
+    def unpack(cls, packet: bytes) -> Self:
+        """The packet's content. Raises LinkError when it is not a Batch."""
+        if len(packet) != _BATCH.size or packet[0] != Kind.BATCH:
+            raise LinkError("expected a batch")
+        return cls(*_BATCH.unpack(packet)[1:])
+
+
+_DONE = struct.Struct("=BBHIQdd")
+
+
+@dataclass(frozen=True, slots=True)
+class DoneMessage:
+    """A batch ended; its slot belongs to the frontend again.
+
+    `inside_s` is the worker's time from taking the packet to sending this, `device_s` the device's time for the
+    computation alone (CUDA events on a GPU), `padded_rows` what was computed, pad rows included.
+    """
+
+    status: Status
+    slot: int
+    padded_rows: int
+    batch_id: int
+    inside_s: float
+    device_s: float
+    entries: tuple[Entry, ...]
+
+    def pack(self) -> bytes:
+        """One packet."""
+        head = _DONE.pack(
+            Kind.DONE,
+            self.status,
+            self.slot,
+            self.padded_rows,
+            self.batch_id,
+            self.inside_s,
+            self.device_s,
+        )
+        return head + _pack_entries(self.entries)
+
+    @classmethod
+    def unpack(cls, packet: bytes) -> Self:
+        """The packet's content. Raises LinkError when it is not a Done."""
+        if len(packet) < _DONE.size or packet[0] != Kind.DONE:
+            raise LinkError("expected a done message")
+        _, status, slot, padded_rows, batch_id, inside_s, device_s = _DONE.unpack_from(packet)
+        entries = _unpack_entries(packet[_DONE.size :])
+        return cls(Status(status), slot, padded_rows, batch_id, inside_s, device_s, entries)
+
+
+# A batch of the same model, layer and rows launches the same kernels: the text is made and read once.
+@lru_cache(maxsize=8192)
+def _pack_entries(entries: tuple[Entry, ...]) -> bytes:
+    return json.dumps([asdict(entry) for entry in entries]).encode()
+
+
+@lru_cache(maxsize=8192)
+def _unpack_entries(text: bytes) -> tuple[Entry, ...]:
+    return tuple(Entry(**entry) for entry in json.loads(text))
+
+
+def _json_body(packet: bytes, kind: Kind) -> Any:
+    if not packet or packet[0] != kind:
+        raise LinkError(f"expected {kind.name.lower()}")
+    return json.loads(packet[1:])
+
+
+def listen(path: str) -> socket.socket:
+    """A listening socket at `path`, which must not exist."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server.bind(path)
+    server.listen(64)
+    return server
+
+
+def send(sock: socket.socket, packet: bytes, fds: Iterable[int] = ()) -> None:
+    """Sends one packet, with descriptors beside it. Raises LinkError when the peer is gone."""
+    try:
+        socket.send_fds(sock, [packet], list(fds))
+    except OSError as error:
+        raise LinkError("the peer is gone") from error
+
+
+def receive(sock: socket.socket) -> bytes:
+    """Receives one packet. Raises LinkError when the peer is gone, BlockingIOError as the socket does."""
+    try:
+        packet = sock.recv(MAX_PACKET_BYTES)
+    except (ConnectionError, TimeoutError) as error:
+        raise LinkError("the peer is gone") from error
+    if not packet:
+        raise LinkError("the peer closed the link")
+    return packet
+
+
+def receive_with_fd(sock: socket.socket) -> tuple[bytes, int]:
+    """Receives one packet that carries exactly one descriptor. Raises LinkError otherwise."""
+    packet, fds, _, _ = socket.recv_fds(sock, MAX_PACKET_BYTES, 1)
+    if not packet or len(fds) != 1:
+        raise LinkError("expected a descriptor")
+    return packet, fds[0]

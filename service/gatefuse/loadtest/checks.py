@@ -1,0 +1,126 @@
+"""Whether answers are right: relative errors, row by row, and the bounds they must keep. Pure.
+
+An answer is compared with the exact one by the relative Frobenius error |answer - exact| / |exact|,
+once over all rows of a cell and once for each row. The bound on the whole is about precision, and
+tight. The bound on a row is three times as wide, because a single row's error scatters around the
+whole's, and it is about identity: a row that belongs to another request is off by far more than
+that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gatefuse.wire import Datatype
+
+# Bounds on the whole, against exact answers in float64 for the same rounded inputs and weights. For
+# bfloat16 and float16 the rounding of the output alone costs 1.7e-3 and 2.1e-4. A gate applied in
+# float32 with one rounding after it gives 2.35e-3 and 2.9e-4 on large random matrices; every
+# operation rounded gives 3.9e-3 and 4.8e-4. float32 is bounded by the order of summation: some 2e-7
+# for the sums of a few hundred terms, growing with their square root.
+_FUSED = {Datatype.FP32: 1e-5, Datatype.FP16: 3.2e-4, Datatype.BF16: 2.6e-3}
+_UNFUSED = {Datatype.FP32: 1e-5, Datatype.FP16: 5.5e-4, Datatype.BF16: 4.2e-3}
+# Two served answers are each off, independently: together by up to the sum of both bounds.
+_BETWEEN_MODELS = {Datatype.FP32: 2e-5, Datatype.FP16: 1.1e-3, Datatype.BF16: 8.4e-3}
+_ROW_FACTOR = 3.0
+_MODEL_DTYPES = {"fp32": Datatype.FP32, "fp16": Datatype.FP16, "bf16": Datatype.BF16}
+_COARSENESS = (Datatype.FP32, Datatype.FP16, Datatype.BF16)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The largest relative errors that are right: over all rows, and of one row."""
+
+    total: float
+    row: float
+
+    @classmethod
+    def of(cls, total: float) -> Gate:
+        """Returns the gate with that bound on the whole."""
+        return cls(total, _ROW_FACTOR * total)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """What comparing answers gave; two of them can be added."""
+
+    rows: int = 0
+    wrong_rows: int = 0
+    squared_error: float = 0.0
+    squared_norm: float = 0.0
+    worst_row: float = 0.0
+
+    def __add__(self, other: Errors) -> Errors:
+        """Returns the errors of both sets of answers."""
+        return Errors(
+            self.rows + other.rows,
+            self.wrong_rows + other.wrong_rows,
+            self.squared_error + other.squared_error,
+            self.squared_norm + other.squared_norm,
+            max(self.worst_row, other.worst_row),
+        )
+
+    @property
+    def relative(self) -> float:
+        """The relative Frobenius error over all rows; 0 if there are none."""
+        return _ratio(self.squared_error, self.squared_norm)
+
+
+def gate_for(backend: str, dtype: str, datatype: Datatype, *, exact: bool) -> Gate:
+    """Returns the gate for a model's answers.
+
+    Args:
+        backend: The model's backend; only ``fused`` applies the gate in float32.
+        dtype: What the model computes in: fp32, fp16 or bf16; an unknown one counts as bf16.
+        datatype: What travels. The coarser of the two decides.
+        exact: Whether the answers are compared with exact ones or with another model's.
+    """
+    computed = _MODEL_DTYPES.get(dtype, Datatype.BF16)
+    coarser = max(computed, datatype, key=_COARSENESS.index)
+    if not exact:
+        return Gate.of(_BETWEEN_MODELS[coarser])
+    return Gate.of((_FUSED if backend == "fused" else _UNFUSED)[coarser])
+
+
+def compare(
+    answer: NDArray[np.floating], expected: NDArray[np.float64], row_gate: float, times: int = 1
+) -> Errors:
+    """Compares the rows of an answer [M, H] that came ``times`` times with what was expected [M, H]."""
+    difference = answer.astype(np.float64) - expected
+    squared_errors = np.einsum("mh,mh->m", difference, difference)
+    # A row with NaN or infinity where a number belongs is as wrong as can be.
+    squared_errors = np.where(np.isfinite(squared_errors), squared_errors, np.inf)
+    squared_norms = np.einsum("mh,mh->m", expected, expected)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.sqrt(squared_errors / squared_norms)
+    # An expected row of zeros: only zeros are right.
+    relative = np.where(squared_norms > 0, relative, np.where(squared_errors > 0, np.inf, 0.0))
+    return Errors(
+        rows=times * len(expected),
+        wrong_rows=times * int(np.count_nonzero(relative > row_gate)),
+        squared_error=times * float(squared_errors.sum()),
+        squared_norm=times * float(squared_norms.sum()),
+        worst_row=float(relative.max(initial=0.0)),
+    )
+
+
+def problems(errors: Errors, gate: Gate) -> list[str]:
+    """Returns what is wrong with the answers, in words; empty if they are right."""
+    found = []
+    if errors.wrong_rows:
+        found.append(
+            f"{errors.wrong_rows} of {errors.rows} rows are wrong: the worst is off by "
+            f"{errors.worst_row:.2g}, at most {gate.row:.2g} is rounding"
+        )
+    if errors.relative > gate.total:
+        found.append(f"the error over all rows is {errors.relative:.2g}, above {gate.total:.2g}")
+    return found
+
+
+def _ratio(squared_error: float, squared_norm: float) -> float:
+    if squared_error == 0:
+        return 0.0
+    return float(np.sqrt(squared_error / squared_norm)) if squared_norm > 0 else float("inf")

@@ -1,0 +1,39 @@
+"""Every metric family, behind typed methods. The only package that knows prometheus_client.
+
+Values live in prometheus_client's multi-process files, one set per process, in a folder that the service makes at
+start: the endpoint sums them, so several frontends are one service, and counters survive the death of any process.
+`PROMETHEUS_MULTIPROC_DIR` must be set before this package is imported.
+"""
+
+from gatefuse.metrics.endpoint import process_died, serve
+from gatefuse.metrics.record import (
+    BatchRecord,
+    ModelMetrics,
+    RpcMetrics,
+    call_ended_badly,
+    caller_left,
+    declare_frontend,
+    describe_build,
+    describe_model,
+    invalid,
+    replica_restarted,
+    set_replicas,
+    shed,
+)
+
+__all__ = [
+    "BatchRecord",
+    "ModelMetrics",
+    "RpcMetrics",
+    "call_ended_badly",
+    "caller_left",
+    "declare_frontend",
+    "describe_build",
+    "describe_model",
+    "invalid",
+    "process_died",
+    "replica_restarted",
+    "serve",
+    "set_replicas",
+    "shed",
+]

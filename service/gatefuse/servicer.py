@@ -1,0 +1,196 @@
+"""The RPC methods of the Open Inference Protocol v2, and how each one ends: status, text, metrics."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+
+from gatefuse import __version__, codec, metrics
+from gatefuse.dispatcher import Dispatcher
+from gatefuse.errors import InvalidRequest, NoReplica, NotFound, ServiceError, Shed
+from gatefuse.link import ServedModel
+from gatefuse_protos import open_inference_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+SERVER_NAME = "gatefuse"
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Context = grpc.aio.ServicerContext[Any, Any]
+Method = Callable[[Request, Context], Awaitable[Response]]
+
+
+class Servicer:
+    """Answers every method of `inference.GRPCInferenceService` that this server has."""
+
+    def __init__(self, dispatcher: Dispatcher, default_timeouts_s: Mapping[str, float]) -> None:
+        """`default_timeouts_s` names every configured model; it holds for calls without a deadline."""
+        self._dispatcher = dispatcher
+        self._default_timeouts_s = default_timeouts_s
+
+    @property
+    def ready(self) -> bool:
+        """True when every configured model has a worker and the server is not draining."""
+        models = self._default_timeouts_s
+        return not self._dispatcher.draining and all(map(self._dispatcher.is_ready, models))
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What to register with the server."""
+        methods: dict[str, tuple[Method[Any, Any], Any]] = {
+            "ServerLive": (self._server_live, pb.ServerLiveRequest),
+            "ServerReady": (self._server_ready, pb.ServerReadyRequest),
+            "ServerMetadata": (self._server_metadata, pb.ServerMetadataRequest),
+            "ModelReady": (self._model_ready, pb.ModelReadyRequest),
+            "ModelMetadata": (self._model_metadata, pb.ModelMetadataRequest),
+            "ModelInfer": (self._model_infer, pb.ModelInferRequest),
+            "RepositoryIndex": (self._repository_index, pb.RepositoryIndexRequest),
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                _observed(name, method),
+                request_deserializer=request.FromString,
+                response_serializer=_serialize,
+            )
+            for name, (method, request) in methods.items()
+        }
+        return grpc.method_handlers_generic_handler(pb.SERVICE_NAME, handlers)
+
+    async def _server_live(
+        self, request: pb.ServerLiveRequest, context: Context
+    ) -> pb.ServerLiveResponse:
+        return pb.ServerLiveResponse(live=True)
+
+    async def _server_ready(
+        self, request: pb.ServerReadyRequest, context: Context
+    ) -> pb.ServerReadyResponse:
+        return pb.ServerReadyResponse(ready=self.ready)
+
+    async def _server_metadata(
+        self, request: pb.ServerMetadataRequest, context: Context
+    ) -> pb.ServerMetadataResponse:
+        return pb.ServerMetadataResponse(
+            name=SERVER_NAME, version=__version__, extensions=["binary_tensor_data", "parameters"]
+        )
+
+    async def _model_ready(
+        self, request: pb.ModelReadyRequest, context: Context
+    ) -> pb.ModelReadyResponse:
+        self._find(request.name, request.version)
+        return pb.ModelReadyResponse(
+            ready=not self._dispatcher.draining and self._dispatcher.is_ready(request.name)
+        )
+
+    async def _model_metadata(
+        self, request: pb.ModelMetadataRequest, context: Context
+    ) -> pb.ModelMetadataResponse:
+        self._find(request.name, request.version)
+        return codec.metadata(self._loaded(request.name, request.version))
+
+    async def _model_infer(
+        self, request: pb.ModelInferRequest, context: Context
+    ) -> pb.ModelInferResponse:
+        started_s = time.monotonic()
+        models = self._dispatcher.models
+        if request.model_name not in models:
+            self._find(request.model_name, request.model_version)
+            self._loaded(request.model_name, request.model_version)
+        infer = codec.decode(request, models)
+        remaining_s = _remaining_s(context)
+        if remaining_s is None:
+            remaining_s = self._default_timeouts_s[infer.model.name]
+        output, cost = await self._dispatcher.infer(infer, started_s + remaining_s)
+        return codec.encode(infer, output, cost)
+
+    async def _repository_index(
+        self, request: pb.RepositoryIndexRequest, context: Context
+    ) -> pb.RepositoryIndexResponse:
+        if request.repository_name:
+            raise InvalidRequest("model", "there is one repository: leave repository_name empty")
+        response = pb.RepositoryIndexResponse()
+        for name in self._default_timeouts_s:
+            state, reason = self._state(name)
+            if state == "READY" or not request.ready:
+                response.models.add(name=name, version=codec.VERSION, state=state, reason=reason)
+        return response
+
+    def _state(self, name: str) -> tuple[str, str]:
+        if self._dispatcher.draining:
+            return "UNAVAILABLE", "the server is draining"
+        if self._dispatcher.is_ready(name):
+            return "READY", ""
+        if name in self._dispatcher.models:
+            return "UNAVAILABLE", "no worker is ready for the model"
+        return "LOADING", "no worker has loaded the model yet"
+
+    def _find(self, name: str, version: str) -> None:
+        """Raises NotFound for a model that is not configured, whether or not one is loaded yet."""
+        codec.check_name(name, version)
+        if name not in self._default_timeouts_s:
+            raise NotFound(f"no model is named '{name}'")
+
+    def _loaded(self, name: str, version: str) -> ServedModel:
+        if name not in self._dispatcher.models:
+            raise NoReplica(f"model '{name}' is still loading")
+        return codec.find_model(self._dispatcher.models, name, version)
+
+
+def _serialize(message: Any) -> bytes:
+    serialized: bytes = message.SerializeToString()
+    return serialized
+
+
+def _observed(name: str, method: Method[Request, Response]) -> Method[Request, Response]:
+    """Wraps a method so that every way it can end is one status, one safe text and one count."""
+    series = metrics.RpcMetrics(name)
+
+    async def call(request: Request, context: Context) -> Response:
+        started_s = time.perf_counter()
+        series.started()
+        code, outcome = "UNKNOWN", "server"
+        try:
+            response = await method(request, context)
+            code, outcome = "OK", "ok"
+            return response
+        except ServiceError as error:
+            code, outcome = error.status.name, _count(error)
+            await _abort(context, error.status, str(error))
+        except asyncio.CancelledError:
+            # gRPC cancels a handler when the client leaves and when the client's deadline passes.
+            remaining_s = _remaining_s(context)
+            late = remaining_s is not None and remaining_s <= 0
+            code = "DEADLINE_EXCEEDED" if late else "CANCELLED"
+            outcome = "shed" if late else "client"
+            raise
+        except Exception:
+            log.exception("%s failed", name)
+            code = "INTERNAL"
+            await _abort(context, grpc.StatusCode.INTERNAL, "internal error")
+        finally:
+            series.finished(code, outcome, time.perf_counter() - started_s)
+
+    return call
+
+
+def _remaining_s(context: Context) -> float | None:
+    """What is left of the client's deadline; None when it set none, which grpc's own types leave out."""
+    return context.time_remaining()
+
+
+async def _abort(context: Context, status: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(status, text)
+    raise AssertionError("abort returns by raising")
+
+
+def _count(error: ServiceError) -> str:
+    """Counts a refusal by its reason; returns the outcome label."""
+    if isinstance(error, InvalidRequest):
+        metrics.invalid(error.reason)
+        return "client"
+    if isinstance(error, Shed):
+        metrics.shed(error.reason)
+        return "shed"
+    return "server"

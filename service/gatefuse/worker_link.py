@@ -1,0 +1,216 @@
+"""The frontend's end of a link: connects to one worker, keeps its arena, and connects again when the worker is gone."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gatefuse import link, metrics
+from gatefuse.arena import Arena, SlotLayout
+from gatefuse.batcher import Limits, Sealed
+from gatefuse.codec import MODEL_DATATYPES
+from gatefuse.dispatcher import Dispatcher, Slot
+from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedModel, Welcome
+
+log = logging.getLogger(__name__)
+
+# The copy of one batch runs under the compute of the other; a third would only bind rows earlier.
+BATCHES_IN_FLIGHT = 2
+RECONNECT_S = 0.05
+
+
+@dataclass(slots=True)
+class ArenaSlot:
+    """One slot of the arena, its two regions mapped once."""
+
+    index: int
+    input: memoryview
+    output: memoryview
+
+
+@dataclass(slots=True)
+class _InFlight:
+    sealed: Sealed
+    slot: ArenaSlot
+    sent_s: float
+
+
+class WorkerLink:
+    """Link to the worker that listens at `path`; `credits` is 0 whenever it is not connected."""
+
+    def __init__(
+        self,
+        path: Path,
+        dispatcher: Dispatcher,
+        loop: asyncio.AbstractEventLoop,
+        limits: Callable[[str], Limits],
+        batch_timeout_s: float,
+    ) -> None:
+        """`limits` gives a model's batching limits; past `batch_timeout_s` a silent worker is killed."""
+        self.path = path
+        self.models: Mapping[str, ServedModel] = {}
+        self.device = ""
+        self._dispatcher = dispatcher
+        self._loop = loop
+        self._limits = limits
+        self._batch_timeout_s = batch_timeout_s
+        self._sock: socket.socket | None = None
+        self._arena: Arena | None = None
+        self._pid = 0
+        self._free: list[ArenaSlot] = []
+        self._in_flight: dict[int, _InFlight] = {}
+        self._next_batch_id = 0
+        self._ready = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        """The live state, for logs and tests."""
+        state = "ready" if self._ready else "connecting"
+        return f"WorkerLink({self.path.name}, {state}, pid={self._pid}, in_flight={len(self._in_flight)})"
+
+    @property
+    def credits(self) -> int:
+        """Batches the worker can take now."""
+        return len(self._free) if self._ready else 0
+
+    def open(self) -> None:
+        """Connects, and tries again every RECONNECT_S until the worker listens."""
+        if self._closed:
+            return
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            sock.connect(str(self.path))
+        except OSError:
+            sock.close()
+            self._loop.call_later(RECONNECT_S, self.open)
+            return
+        sock.setblocking(False)
+        self._sock = sock
+        self._loop.add_reader(sock.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Closes for good."""
+        self._closed = True
+        self._disconnect()
+
+    def claim_slot(self) -> Slot:
+        """A free slot, which the next `send` uses."""
+        return self._free[-1]
+
+    def send(self, sealed: Sealed, slot: Slot, last_deadline_s: float) -> None:
+        """Sends the batch whose rows are in `slot`; a worker that is gone gives it back to the dispatcher."""
+        taken = self._free.pop()
+        assert taken is slot
+        self._next_batch_id += 1
+        self._in_flight[self._next_batch_id] = _InFlight(sealed, taken, time.monotonic())
+        message = BatchMessage(
+            slot=taken.index,
+            model=self.models[sealed.key.model].index,
+            layer=sealed.key.layer,
+            rows=sealed.rows,
+            columns=sealed.key.columns,
+            batch_id=self._next_batch_id,
+            last_deadline_ns=int(last_deadline_s * 1e9),
+        )
+        try:
+            assert self._sock is not None
+            link.send(self._sock, message.pack())
+        except LinkError:
+            self._loop.call_soon(self._lost)
+
+    def kill_if_hung(self, now_s: float) -> None:
+        """Kills a worker that holds a batch for longer than the timeout; its rows run elsewhere."""
+        oldest_s = min((batch.sent_s for batch in self._in_flight.values()), default=now_s)
+        if now_s - oldest_s <= self._batch_timeout_s:
+            return
+        log.error("%r is silent for %.1f s: killing it", self, now_s - oldest_s)
+        for _ in self._in_flight:
+            metrics.call_ended_badly("timeout", now_s - oldest_s)
+        hang_marker(self.path, self._pid).touch()
+        os.kill(self._pid, signal.SIGKILL)
+        self._lost()
+
+    def _readable(self) -> None:
+        try:
+            while self._sock is not None:
+                self._handle(link.receive(self._sock))
+        except BlockingIOError:
+            return
+        except LinkError:
+            self._lost()
+
+    def _handle(self, packet: bytes) -> None:
+        kind = packet[0]
+        if kind == link.Kind.DONE:
+            self._done(DoneMessage.unpack(packet))
+        elif kind == link.Kind.WELCOME:
+            self._greet(Welcome.unpack(packet))
+        elif kind == link.Kind.READY:
+            self._ready = True
+            log.info("%r connected", self)
+            self._dispatcher.worker_ready(self, {name: self._limits(name) for name in self.models})
+        else:
+            raise LinkError(f"unexpected packet {kind}")
+
+    def _greet(self, welcome: Welcome) -> None:
+        """Makes an arena that fits what the worker serves, and sends it."""
+        self._pid = welcome.pid
+        self.device = welcome.device
+        self.models = {model.name: model for model in welcome.models}
+        largest = max(
+            model.max_batch_rows * model.row_limit_columns * MODEL_DATATYPES[model.dtype].itemsize
+            for model in welcome.models
+        )
+        layout = SlotLayout.for_regions(BATCHES_IN_FLIGHT, largest)
+        self._arena = Arena.create(layout)
+        self._free = [
+            ArenaSlot(index, self._arena.input(index), self._arena.output(index))
+            for index in range(layout.slots)
+        ]
+        assert self._sock is not None
+        hello = Hello(layout.slots, layout.region_bytes)
+        link.send(self._sock, hello.pack(), [self._arena.fd])
+
+    def _done(self, done: DoneMessage) -> None:
+        batch = self._in_flight.pop(done.batch_id)
+        call_s = time.monotonic() - batch.sent_s
+        self._dispatcher.batch_done(self, batch.sealed, batch.slot, done, call_s)
+        self._free.append(batch.slot)
+        self._dispatcher.slot_free()
+
+    def _lost(self) -> None:
+        """The worker is gone: its batches are the dispatcher's again, and a new connection is tried."""
+        if self._sock is None:
+            return
+        log.warning("%r lost its worker", self)
+        batches = [batch.sealed for batch in self._in_flight.values()]
+        for batch in self._in_flight.values():
+            metrics.call_ended_badly("died", time.monotonic() - batch.sent_s)
+        self._disconnect()
+        self._dispatcher.worker_lost(self, batches)
+        self.open()
+
+    def _disconnect(self) -> None:
+        self._ready = False
+        self._in_flight.clear()
+        if self._sock is not None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+        for slot in self._free:
+            slot.input.release()
+            slot.output.release()
+        self._free.clear()
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+
+def hang_marker(path: Path, pid: int) -> Path:
+    """The file by which a frontend tells the supervisor that it killed the worker `pid` at `path` for its silence."""
+    return path.with_suffix(f".hung-{pid}")

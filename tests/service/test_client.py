@@ -1,0 +1,265 @@
+"""Both clients against a small server in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import ml_dtypes
+import numpy as np
+import pytest
+import pytest_asyncio
+from numpy.typing import NDArray
+
+from gatefuse.aio_client import AioClient
+from gatefuse.client import Client, InferenceError
+from gatefuse.messages import Cost, cost_of, raw_result
+from gatefuse.wire import Datatype
+from gatefuse_protos import open_inference_pb2 as pb
+
+HIDDEN = 256
+
+
+@pytest.fixture
+def client(fake_url: str) -> Iterator[Client]:
+    with Client(fake_url, timeout_s=10) as client:
+        yield client
+
+
+@pytest_asyncio.fixture
+async def aio_client(fake_url: str) -> AsyncIterator[AioClient]:
+    async with AioClient(fake_url, timeout_s=10) as client:
+        yield client
+
+
+def _rows(*leading: int) -> NDArray[np.float32]:
+    return np.random.default_rng(0).standard_normal((*leading, HIDDEN)).astype(np.float32)
+
+
+def test_health_and_descriptions(client: Client) -> None:
+    assert client.is_live()
+    assert client.is_ready()
+    assert client.metadata().name == "fake"
+    assert client.metadata().extensions == ("parameters",)
+    assert client.model_ready("fused")
+    assert not client.model_ready("slow")
+    metadata = client.model_metadata("fused")
+    assert metadata.platform == "gatefuse"
+    assert metadata.inputs[0].name == "hidden_states"
+    assert metadata.inputs[0].shape == (-1, HIDDEN)
+    assert metadata.properties["backend"] == "fused"
+
+
+def test_nobody_there_is_not_live_and_not_ready() -> None:
+    with Client("127.0.0.1:1", timeout_s=5) as client:
+        assert not client.is_live()
+        assert not client.is_ready()
+        assert not client.model_ready("fused")
+        with pytest.raises(InferenceError) as caught:
+            client.metadata()
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("leading", [(), (1,), (5,), (2, 3), (0,), (2, 0)], ids=str)
+def test_leading_dimensions_are_rows_and_come_back(
+    client: Client, leading: tuple[int, ...]
+) -> None:
+    x = _rows(*leading)
+    result = client.infer("identity", x)
+    np.testing.assert_array_equal(result.output, x, strict=True)
+    rows = x.size // HIDDEN
+    assert result.cost == Cost(10, 20, 2 * rows, 5, 2_000_000, "eager")
+    assert result.cost.share(rows) == (0.5 if rows else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "returned"),
+    [
+        (np.float32, np.float32),
+        (np.float16, np.float16),
+        (np.float64, np.float32),
+        (ml_dtypes.bfloat16, ml_dtypes.bfloat16),
+    ],
+)
+@pytest.mark.parametrize("datatype", [None, "FP32", "FP16", Datatype.BF16])
+def test_answer_has_the_arrays_dtype_whatever_travels(
+    client: Client, sent: type, returned: type, datatype: str | None
+) -> None:
+    # Small whole numbers: exact in every one of the types.
+    x: NDArray[Any] = np.arange(-8, 8).reshape(2, 8).astype(sent)
+    output = client.infer("identity", x, datatype=datatype).output
+    assert output.dtype == returned
+    np.testing.assert_array_equal(output.astype(np.float64), x.astype(np.float64))
+    assert output.flags.writeable
+
+
+def test_bf16_on_the_wire_rounds_to_nearest(client: Client) -> None:
+    x = np.full((1, 4), 0.01, np.float32)
+    output = client.infer("identity", x, datatype="BF16").output
+    np.testing.assert_array_equal(output, np.full((1, 4), 0.010009765625, np.float32), strict=True)
+
+
+def test_layers_give_their_own_answers(client: Client) -> None:
+    x = _rows(3)
+    answers = [client.infer("fused", x, layer=layer).output for layer in range(4)]
+    for layer, answer in enumerate(answers):
+        np.testing.assert_array_equal(
+            client.infer("eager", x, layer=layer).output, answer, strict=True
+        )
+        for other in answers[:layer]:
+            assert not np.allclose(answer, other, rtol=0.1)
+
+
+def test_unknown_model_keeps_status_and_text(client: Client) -> None:
+    for call in (
+        client.model_ready,
+        client.model_metadata,
+        lambda name: client.infer(name, _rows(1)),
+    ):
+        with pytest.raises(InferenceError, match="NOT_FOUND: no model 'absent'") as caught:
+            call("absent")
+        assert caught.value.code is grpc.StatusCode.NOT_FOUND
+        assert caught.value.details == "no model 'absent'"
+
+
+def test_deadline_of_the_call(client: Client) -> None:
+    start = time.monotonic()
+    with pytest.raises(InferenceError) as caught:
+        client.infer("slow", _rows(1), layer=0, timeout_s=0.2)
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert time.monotonic() - start < 5
+
+
+def test_deadline_of_the_client(fake_url: str) -> None:
+    with Client(fake_url, timeout_s=0.5) as client, pytest.raises(InferenceError) as caught:
+        client.infer("slow", _rows(1), layer=0)
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_input_name_is_asked_again_after_a_refusal(client: Client) -> None:
+    client._input_names["fused"] = "name_of_an_earlier_model"
+    with pytest.raises(InferenceError, match="INVALID_ARGUMENT"):
+        client.infer("fused", _rows(1), layer=0)
+    assert client.infer("fused", _rows(1), layer=0).output.shape == (1, HIDDEN)
+
+
+def test_bad_arguments_never_reach_the_server(client: Client) -> None:
+    with pytest.raises(TypeError, match="int32 cannot be sent"):
+        client.infer("identity", np.zeros((1, 2), np.int32))
+    with pytest.raises(ValueError, match="'INT8' is not one of"):
+        client.infer("identity", _rows(1), datatype="INT8")
+    with pytest.raises(ValueError, match="a scalar has no rows"):
+        client.infer("identity", np.ones((), np.float32))
+
+
+def test_answer_above_the_default_message_limit(client: Client) -> None:
+    x = np.arange(3 * 2**20, dtype=np.float32).reshape(3, -1)
+    np.testing.assert_array_equal(client.infer("identity", x).output, x, strict=True)
+
+
+def test_one_client_from_many_threads(client: Client) -> None:
+    def call(number: int) -> bool:
+        x = np.full((number % 7 + 1, 16), number, np.float32)
+        return bool(np.array_equal(client.infer("identity", x).output, x))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, range(200)))
+
+
+def test_closed_client_says_so(fake_url: str) -> None:
+    client = Client(fake_url)
+    client.close()
+    with pytest.raises(ValueError, match="closed channel"):
+        client.infer("identity", _rows(1))
+
+
+@pytest.mark.asyncio
+async def test_aio_client_answers_the_same(aio_client: AioClient, client: Client) -> None:
+    assert await aio_client.is_live()
+    assert await aio_client.is_ready()
+    assert await aio_client.model_ready("fused")
+    assert await aio_client.metadata() == client.metadata()
+    assert await aio_client.model_metadata("fused") == client.model_metadata("fused")
+    x = _rows(2, 2)
+    ours = await aio_client.infer("fused", x, layer=1, datatype="BF16")
+    theirs = client.infer("fused", x, layer=1, datatype="BF16")
+    np.testing.assert_array_equal(ours.output, theirs.output, strict=True)
+    assert ours.cost == theirs.cost
+
+
+@pytest.mark.asyncio
+async def test_aio_client_answers_many_at_once(aio_client: AioClient) -> None:
+    arrays = [np.full((number % 5 + 1, 8), number, np.float16) for number in range(100)]
+    results = await asyncio.gather(*(aio_client.infer("identity", x) for x in arrays))
+    for x, result in zip(arrays, results, strict=True):
+        np.testing.assert_array_equal(result.output, x, strict=True)
+
+
+@pytest.mark.asyncio
+async def test_aio_client_errors(aio_client: AioClient) -> None:
+    with pytest.raises(InferenceError) as caught:
+        await aio_client.infer("absent", _rows(1))
+    assert caught.value.code is grpc.StatusCode.NOT_FOUND
+    with pytest.raises(InferenceError) as caught:
+        await aio_client.infer("slow", _rows(1), timeout_s=0.2)
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    aio_client._input_names["fused"] = "name_of_an_earlier_model"
+    with pytest.raises(InferenceError, match="INVALID_ARGUMENT"):
+        await aio_client.infer("fused", _rows(1), layer=0)
+    assert (await aio_client.infer("fused", _rows(1), layer=0)).output.shape == (1, HIDDEN)
+
+
+@pytest.mark.asyncio
+async def test_aio_client_with_nobody_there() -> None:
+    async with AioClient("127.0.0.1:1", timeout_s=5) as client:
+        assert not await client.is_live()
+        assert not await client.is_ready()
+        assert not await client.model_ready("fused")
+
+
+def _response(
+    shape: tuple[int, ...], content: bytes, datatype: str = "FP32"
+) -> pb.ModelInferResponse:
+    response = pb.ModelInferResponse(raw_output_contents=[content])
+    response.outputs.add(name="output", datatype=datatype, shape=shape)
+    return response
+
+
+@pytest.mark.parametrize(
+    ("response", "text"),
+    [
+        (pb.ModelInferResponse(), "not one tensor"),
+        (_response((2, 1), bytes(8)), r"shape \[2, 1\], not \[1, 2\]"),
+        (_response((1, 2), bytes(4)), "4 bytes are not"),
+        (_response((1, 2), bytes(8), "INT32"), "'INT32' is not one of"),
+    ],
+    ids=["empty", "shape", "size", "datatype"],
+)
+def test_answer_that_breaks_the_protocol(response: pb.ModelInferResponse, text: str) -> None:
+    with pytest.raises(InferenceError, match=text) as caught:
+        raw_result(response, (1, 2))
+    assert caught.value.code is grpc.StatusCode.INTERNAL
+
+
+def test_server_that_does_not_tell_the_cost() -> None:
+    assert cost_of(pb.ModelInferResponse()) == Cost()
+    assert Cost().share(4) == 0.0
+
+
+def test_client_imports_without_the_servers_packages() -> None:
+    script = (
+        "import sys\n"
+        "for name in ('torch', 'ray', 'rich', 'uvloop', 'matplotlib', 'jinja2', 'ml_dtypes'):\n"
+        "    sys.modules[name] = None\n"
+        "import gatefuse.client, gatefuse.aio_client, gatefuse.loadtest.command\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr

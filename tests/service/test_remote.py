@@ -1,0 +1,120 @@
+"""The torch module that calls a server, in a real transformers model too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from gatefuse.client import Client
+from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.remote import RemoteMLP, replace_mlps
+
+CHECKPOINT = Path(__file__).resolve().parents[2] / "tiny-llama"
+HIDDEN = 256
+
+
+@pytest.fixture
+def client(fake_url: str) -> Iterator[Client]:
+    with Client(fake_url, timeout_s=10) as client:
+        yield client
+
+
+class GatedMlp(nn.Module):
+    """An MLP of the usual child names; merged is Phi-3's way."""
+
+    def __init__(self, *, merged: bool) -> None:
+        super().__init__()
+        for name in ("gate_up_proj",) if merged else ("gate_proj", "up_proj"):
+            self.add_module(name, nn.Linear(4, 4))
+        self.down_proj = nn.Linear(4, 4)
+
+
+def _decoder(*, merged: bool) -> nn.Module:
+    layers = nn.ModuleList(nn.ModuleDict({"mlp": GatedMlp(merged=merged)}) for _ in range(3))
+    return nn.ModuleDict({"model": nn.ModuleDict({"layers": layers})})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(8,), (1, 8), (2, 3, 8), (0, 8)], ids=str)
+def test_same_shape_dtype_and_bits(
+    client: Client, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    output = RemoteMLP(client, "identity")(x)
+    assert output.dtype is dtype
+    assert torch.equal(output, x)
+
+
+def test_bf16_bits_travel_as_they_are(client: Client) -> None:
+    x = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    x = x[~x.isnan()].reshape(2, -1)
+    output = RemoteMLP(client, "identity")(x)
+    assert torch.equal(output.view(torch.int16), x.view(torch.int16))
+
+
+def test_views_are_sent_in_their_own_order(client: Client) -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    assert torch.equal(RemoteMLP(client, "identity")(x.T), x.T)
+
+
+def test_answer_may_be_changed_in_place(client: Client) -> None:
+    x = torch.ones(2, 4)
+    RemoteMLP(client, "identity")(x).add_(1)
+    assert torch.equal(x, torch.ones(2, 4))
+
+
+def test_gradient_is_refused_and_inference_is_not(client: Client) -> None:
+    module = RemoteMLP(client, "identity")
+    x = torch.ones(2, 4, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no gradient: call the model under"):
+        module(x)
+    with torch.inference_mode():
+        assert torch.equal(module(x), torch.ones(2, 4))
+
+
+def test_other_dtypes_are_refused(client: Client) -> None:
+    with pytest.raises(TypeError, match=r"not torch\.float64"):
+        RemoteMLP(client, "identity")(torch.ones(2, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["separate", "merged"])
+def test_every_layer_is_replaced_once(client: Client, merged: bool) -> None:
+    model = _decoder(merged=merged)
+    assert replace_mlps(model, client, "fused") == (0, 1, 2)
+    remotes = [module for module in model.modules() if isinstance(module, RemoteMLP)]
+    assert [remote.layer for remote in remotes] == [0, 1, 2]
+    assert {id(remote.client) for remote in remotes} == {id(client)}
+    assert not list(model.parameters())
+    assert "model='fused', layer=2" in repr(model)
+
+
+def test_models_without_or_with_ambiguous_layers_are_refused(client: Client) -> None:
+    with pytest.raises(ValueError, match="no MLP found"):
+        replace_mlps(nn.Linear(2, 2), client, "fused")
+    experts = nn.ModuleDict({"layers": nn.ModuleList([nn.ModuleList([GatedMlp(merged=False)])])})
+    towers = nn.ModuleDict({name: _decoder(merged=False) for name in ("text", "vision")})
+    for model in (experts, towers, GatedMlp(merged=False)):
+        with pytest.raises(ValueError, match="cannot tell which layer"):
+            replace_mlps(model, client, "fused")
+        assert not any(isinstance(module, RemoteMLP) for module in model.modules())
+
+
+def test_greedy_text_of_a_llama_is_the_same(client: Client) -> None:
+    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.bfloat16)
+    assert replace_mlps(model, client, "fused") == (0, 1, 2, 3)
+    truth = TensorFile(CHECKPOINT / "hidden_states.safetensors")
+    prompt = torch.from_numpy(truth["prompt_ids"].copy()).reshape(1, -1)
+    greedy = truth["greedy_ids"].reshape(-1).tolist()
+    with torch.inference_mode():
+        tokens = model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=len(greedy),
+            do_sample=False,
+        )
+    assert tokens[0, prompt.shape[1] :].tolist() == greedy
