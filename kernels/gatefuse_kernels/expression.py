@@ -17,7 +17,10 @@ FUNCTIONS = ("abs", "exp", "gelu", "gelu_tanh", "relu", "sigmoid", "silu", "tanh
 """Functions of one argument; `gelu` is the erf form."""
 
 MAX_TEXT = 1000
-"""Characters; also bounds the parser's nesting."""
+"""Characters of an expression."""
+
+MAX_DEPTH = 100
+"""Nesting of an expression; a chain of additions nests, too."""
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -99,8 +102,17 @@ class _Parser:
         self.constants = constants
         self.inputs: dict[str, int] = {}
         self.steps: list[Step] = []
+        self.depth = 0
 
     def visit(self, node: ast.expr) -> Operand:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self._refuse(node, f"nested more than {MAX_DEPTH} deep")
+        operand = self._operand(node)
+        self.depth -= 1
+        return operand
+
+    def _operand(self, node: ast.expr) -> Operand:
         if isinstance(node, ast.Constant):
             return self._number(node)
         if isinstance(node, ast.Name):

@@ -1,5 +1,8 @@
 """The truth in float64, the unfused baseline, and the measure of distance between answers."""
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch.nn import functional
 
@@ -67,3 +70,39 @@ def relative_error(answer: torch.Tensor, truth: torch.Tensor) -> float:
         return 0.0
     difference = torch.linalg.vector_norm(answer.double() - truth.double())
     return float(difference / torch.linalg.vector_norm(truth.double()))
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """An answer's relative error beside what it may be.
+
+    Attributes:
+        error: of the answer, against float64.
+        eager_error: of the five rounded ops, for the same inputs.
+        limit: the dtype's `FUSED_ERROR_LIMIT`.
+        outputs: elements of the answer.
+    """
+
+    error: float
+    eager_error: float
+    limit: float
+    outputs: int
+
+    @property
+    def is_fused_grade(self) -> bool:
+        """Within the limit, and no worse than eager; few outputs get a statistical allowance."""
+        allowance = 1 + 2 / math.sqrt(self.outputs) if self.outputs else 1.0
+        # Eager's float32 sums differ in nothing but their order: there is nothing to compare.
+        bound = self.limit if self.limit < 1e-4 else min(self.limit, self.eager_error)
+        return self.error <= bound * allowance
+
+
+def measure_accuracy(answer: torch.Tensor, x: torch.Tensor, weights: MlpWeights) -> Accuracy:
+    """Compare an answer `[M, H]` for x `[M, H]` with the truth, and eager's with it too."""
+    truth = mlp_reference(x, weights)
+    return Accuracy(
+        relative_error(answer, truth),
+        relative_error(eager_mlp(x, weights), truth),
+        FUSED_ERROR_LIMIT[weights.dtype],
+        truth.numel(),
+    )

@@ -112,6 +112,11 @@ class Batcher:
             self._limits[model] = limit
             self._queued_rows.setdefault(model, 0)
 
+    @property
+    def empty(self) -> bool:
+        """True when nothing waits."""
+        return not any(self._queued_rows.values())
+
     def limits(self, model: str) -> Limits:
         """The limits of `model`. Raises KeyError for an undeclared one."""
         return self._limits[model]

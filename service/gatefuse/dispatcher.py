@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from gatefuse import metrics
@@ -82,9 +83,9 @@ class Dispatcher:
         for name, model in worker.models.items():
             self.models[name] = model
             if name not in self._metrics:
-                capacity_rows = limits[name].max_queue_rows
-                self._metrics[name] = metrics.ModelMetrics(name, model.backend, capacity_rows)
-                metrics.describe_model(model)
+                self._metrics[name] = metrics.ModelMetrics(
+                    model, limits[name].max_queue_rows, partial(self._batcher.queued_rows, name)
+                )
         self._workers.append(worker)
         self._schedule_pump()
 
@@ -187,8 +188,6 @@ class Dispatcher:
         self._jobs.discard(job)
         if not self._jobs:
             self._idle.set()
-        model = job.request.model.name
-        self._metrics[model].set_queue_rows(self._batcher.queued_rows(model))
 
     def _schedule_pump(self) -> None:
         # Requests that arrive in one turn of the loop are sealed together: the pump runs in the next.
@@ -202,8 +201,6 @@ class Dispatcher:
         while (worker := self._freest_worker()) is not None:
             if not self._dispatch_one(worker, now_s):
                 break
-        for model, series in self._metrics.items():
-            series.set_queue_rows(self._batcher.queued_rows(model))
         self._arm_ripe_timer()
 
     def _dispatch_one(self, worker: WorkerPort, now_s: float) -> bool:
@@ -231,14 +228,12 @@ class Dispatcher:
         slot = worker.claim_slot()
         write_batch(sealed, model, slot.input)
         last_deadline_s = max(work.deadline_s for work in sealed.works)
-        waits_s = []
+        series = self._metrics[model.name]
+        series.sealed(sealed.rows, len(sealed.works), sealed.trigger)
         for work in sealed.works:
-            if work.attempts == 1:
-                wait_s = now_s - work.arrived_s
-                work.job.cost.queue_s = wait_s
-                if work.offset_rows == 0:
-                    waits_s.append(wait_s)
-        self._metrics[model.name].sealed(sealed.rows, waits_s, len(sealed.works), sealed.trigger)
+            if work.attempts == 1 and work.offset_rows == 0:
+                work.job.cost.queue_s = now_s - work.arrived_s
+                series.waited(work.job.cost.queue_s)
         worker.send(sealed, slot, last_deadline_s)
 
     def _record(
@@ -257,7 +252,7 @@ class Dispatcher:
                 inside_s=done.inside_s,
                 device_s=done.device_s,
                 device=worker.device,
-                input_bytes=sealed.rows * row_bytes(model, sealed.key.columns),
+                batch_bytes=sealed.rows * row_bytes(model, sealed.key.columns),
                 entries=done.entries,
             )
         )
@@ -267,6 +262,8 @@ class Dispatcher:
         if self._ripe_timer is not None:
             self._ripe_timer.cancel()
             self._ripe_timer = None
+        if self._batcher.empty:
+            return
         free = {model for worker in self._workers if worker.credits for model in worker.models}
         if free and (ripe_s := self._batcher.next_ripe_s(free)) is not None:
             delay_s = max(0.0, ripe_s - self._clock())

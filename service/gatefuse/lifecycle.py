@@ -81,7 +81,12 @@ def _serve_in(run_dir: Path, config: ServiceConfig, ray_address: str | None) -> 
 
 def _ray_settings(address: str | None) -> dict[str, str]:
     """Environment for Ray. A cluster of our own is closed to whoever does not know its token."""
-    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        # Ray runs its workers at nice 15; ours are the service.
+        "RAY_worker_niceness": "0",
+    }
     if address is None:
         settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     return settings

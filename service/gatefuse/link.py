@@ -15,15 +15,16 @@ import enum
 import json
 import socket
 import struct
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from gatefuse_kernels.ledger import Entry
 
-# A Welcome that lists a hundred models with a hundred layers stays well below this.
-MAX_PACKET_BYTES = 192 * 1024
+# A Welcome that lists a hundred models with a hundred layers stays well below the first; the others below the second.
+# A receive allocates what it may return, so the hot path asks for little.
+MAX_WELCOME_BYTES = 192 * 1024
+MAX_MESSAGE_BYTES = 8 * 1024
 
 
 class LinkError(RuntimeError):
@@ -79,6 +80,7 @@ class Welcome:
 
     pid: int
     device: str
+    batches_in_flight: int
     models: tuple[ServedModel, ...]
 
     def pack(self) -> bytes:
@@ -90,7 +92,7 @@ class Welcome:
         """The packet's content. Raises LinkError when it is not a Welcome."""
         raw = _json_body(packet, Kind.WELCOME)
         models = tuple(ServedModel(**{**m, "layers": tuple(m["layers"])}) for m in raw["models"])
-        return cls(raw["pid"], raw["device"], models)
+        return cls(raw["pid"], raw["device"], raw["batches_in_flight"], models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,7 @@ READY_PACKET = bytes([Kind.READY])
 _BATCH = struct.Struct("=BHHiIIQQ")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchMessage:
+class BatchMessage(NamedTuple):
     """Run `rows` rows of `columns` values, waiting in `slot`, through `model` and `layer`."""
 
     slot: int
@@ -151,8 +152,7 @@ class BatchMessage:
 _DONE = struct.Struct("=BBHIQdd")
 
 
-@dataclass(frozen=True, slots=True)
-class DoneMessage:
+class DoneMessage(NamedTuple):
     """A batch ended; its slot belongs to the frontend again.
 
     `inside_s` is the worker's time from taking the packet to sending this, `device_s` the device's time for the
@@ -215,18 +215,21 @@ def listen(path: str) -> socket.socket:
     return server
 
 
-def send(sock: socket.socket, packet: bytes, fds: Iterable[int] = ()) -> None:
-    """Sends one packet, with descriptors beside it. Raises LinkError when the peer is gone."""
+def send(sock: socket.socket, packet: bytes, fd: int | None = None) -> None:
+    """Sends one packet, with a descriptor beside it. Raises LinkError when the peer is gone."""
     try:
-        socket.send_fds(sock, [packet], list(fds))
+        if fd is None:
+            sock.send(packet)
+        else:
+            socket.send_fds(sock, [packet], [fd])
     except OSError as error:
         raise LinkError("the peer is gone") from error
 
 
-def receive(sock: socket.socket) -> bytes:
+def receive(sock: socket.socket, largest_bytes: int = MAX_MESSAGE_BYTES) -> bytes:
     """Receives one packet. Raises LinkError when the peer is gone, BlockingIOError as the socket does."""
     try:
-        packet = sock.recv(MAX_PACKET_BYTES)
+        packet = sock.recv(largest_bytes)
     except (ConnectionError, TimeoutError) as error:
         raise LinkError("the peer is gone") from error
     if not packet:
@@ -236,7 +239,7 @@ def receive(sock: socket.socket) -> bytes:
 
 def receive_with_fd(sock: socket.socket) -> tuple[bytes, int]:
     """Receives one packet that carries exactly one descriptor. Raises LinkError otherwise."""
-    packet, fds, _, _ = socket.recv_fds(sock, MAX_PACKET_BYTES, 1)
+    packet, fds, _, _ = socket.recv_fds(sock, MAX_MESSAGE_BYTES, 1)
     if not packet or len(fds) != 1:
         raise LinkError("expected a descriptor")
     return packet, fds[0]

@@ -123,7 +123,9 @@ class LinkServer:
         self._peers: dict[int, _Peer] = {}
         self._poller = select.epoll()
         self._poller.register(server.fileno(), select.EPOLLIN)
-        self._welcome = Welcome(os.getpid(), engine.device, engine.served).pack()
+        self._welcome = Welcome(
+            os.getpid(), engine.device, engine.batches_in_flight, engine.served
+        ).pack()
 
     def run(self) -> None:
         """Serves until the process ends. Raises EngineFault when the device must not be used any more."""

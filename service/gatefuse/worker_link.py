@@ -19,8 +19,6 @@ from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedMod
 
 log = logging.getLogger(__name__)
 
-# The copy of one batch runs under the compute of the other; a third would only bind rows earlier.
-BATCHES_IN_FLIGHT = 2
 RECONNECT_S = 0.05
 
 
@@ -136,12 +134,18 @@ class WorkerLink:
         self._lost()
 
     def _readable(self) -> None:
+        # One packet a call: the loop calls again while there are more.
+        assert self._sock is not None
+        limit = link.MAX_MESSAGE_BYTES if self._ready else link.MAX_WELCOME_BYTES
         try:
-            while self._sock is not None:
-                self._handle(link.receive(self._sock))
+            self._handle(link.receive(self._sock, limit))
         except BlockingIOError:
             return
         except LinkError:
+            self._lost()
+        except Exception:
+            # Nobody else can answer for these batches: they run again elsewhere.
+            log.exception("%r could not be read", self)
             self._lost()
 
     def _handle(self, packet: bytes) -> None:
@@ -166,7 +170,7 @@ class WorkerLink:
             model.max_batch_rows * model.row_limit_columns * MODEL_DATATYPES[model.dtype].itemsize
             for model in welcome.models
         )
-        layout = SlotLayout.for_regions(BATCHES_IN_FLIGHT, largest)
+        layout = SlotLayout.for_regions(welcome.batches_in_flight, largest)
         self._arena = Arena.create(layout)
         self._free = [
             ArenaSlot(index, self._arena.input(index), self._arena.output(index))
@@ -174,7 +178,7 @@ class WorkerLink:
         ]
         assert self._sock is not None
         hello = Hello(layout.slots, layout.region_bytes)
-        link.send(self._sock, hello.pack(), [self._arena.fd])
+        link.send(self._sock, hello.pack(), self._arena.fd)
 
     def _done(self, done: DoneMessage) -> None:
         batch = self._in_flight.pop(done.batch_id)

@@ -1,11 +1,12 @@
-"""Compiles the shipped kernels for a GPU that need not be there, and reads the result.
+"""Compiles the shipped kernels for GPUs that need not be there; prints one JSON line per variant.
 
-A test asks `compile_all` for facts about every (kernel, tile, dtype, GPU) at once; two processes
-share the work. Never import this where the interpreter is on: it replaces the compiler.
+A program of its own (`test_compiled_kernels.py` runs it): two spawned processes share the work, and
+the compiler must not be replaced by the interpreter.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import re
 import subprocess
@@ -14,10 +15,16 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from gatefuse_kernels import plan
 from gatefuse_kernels.plan import Tile
-from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.shapes import Activation, DType, MlpShape
+
+LLAMA_8B = MlpShape(4096, 14336)
+TINY_LLAMA = MlpShape(256, 688)
+ODD = MlpShape(4097, 14335)
 
 _POINTER = {DType.BF16: "*bf16", DType.FP16: "*fp16", DType.FP32: "*fp32"}
+_ASYNC_COPY = re.compile(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\] *, *\[[^]]*\] *, *(0x\w+)")
 _DIVISIBLE_BY_16 = [["tt.divisibility", 16]]
 
 
@@ -29,7 +36,7 @@ class Job:
     tile: Tile
     dtype: DType
     capability: int
-    shape: MlpShape = MlpShape(4096, 14336)
+    shape: MlpShape = LLAMA_8B
     activation: str = "silu"
 
     def __str__(self) -> str:
@@ -41,24 +48,34 @@ class Job:
         )
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the compiler made of a job; sizes in bytes."""
+def jobs() -> list[Job]:
+    """Every shipped tile with each dtype it serves, then what a width or an activation changes."""
+    wanted: list[Job] = []
+    for dtype, capability in (
+        (DType.BF16, 90),
+        (DType.FP16, 90),
+        (DType.FP32, 90),
+        (DType.BF16, 80),
+    ):
+        *plans, narrow = plan.shipped(dtype, capability // 10)
+        for kernel in ("gate_up", "down"):
+            wanted += [
+                Job(kernel, tiles.gate_up if kernel == "gate_up" else tiles.down, dtype, capability)
+                for tiles in plans
+            ]
+            wanted.append(Job(kernel, narrow.gate_up, dtype, capability, ODD))
+    first, *_, largest, _ = plan.shipped(DType.BF16)
+    for tiles in (first, largest):
+        # 688 columns leave a masked tail in every inner loop; the other activations cost registers.
+        wanted.append(Job("down", tiles.down, DType.BF16, 90, TINY_LLAMA))
+        wanted += [
+            Job("gate_up", tiles.gate_up, DType.BF16, 90, activation=activation.value)
+            for activation in Activation
+        ]
+    return list(dict.fromkeys(wanted))
 
-    registers: int
-    stack_bytes: int
-    shared_bytes: int
-    ptx: str
 
-
-def compile_all(jobs: list[Job]) -> dict[Job, Facts]:
-    """Compile in two fresh processes (spawned: torch's threads do not survive a fork)."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        return dict(zip(jobs, pool.map(compile_one, jobs), strict=True))
-
-
-def compile_one(job: Job) -> Facts:
+def compile_one(job: Job) -> dict[str, object]:
     """Compile one variant with every pointer 16-byte aligned, as torch's allocations are."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -96,7 +113,22 @@ def compile_one(job: Job) -> Facts:
         options={"num_warps": tile.warps, "num_stages": tile.stages},
     )
     registers, stack = _resources(compiled.asm["cubin"])
-    return Facts(registers, stack, compiled.metadata.shared, compiled.asm["ptx"])
+    ptx = compiled.asm["ptx"]
+    return {
+        "job": str(job),
+        "capability": job.capability,
+        "dtype": job.dtype.value,
+        "aligned": job.shape != ODD,
+        "registers": registers,
+        "stack_bytes": stack,
+        "shared_bytes": compiled.metadata.shared,
+        "tensor_core_instructions": len(re.findall(r"wgmma\.mma_async|mma\.sync", ptx)),
+        "wgmma_instructions": ptx.count("wgmma.mma_async"),
+        # The pipelined loads: cp.async of 16 bytes; anything narrower would show as 0x4 or 0x8.
+        "async_copy_bytes": sorted({int(size, 16) for size in _ASYNC_COPY.findall(ptx)}),
+        "loads": sorted(set(re.findall(r"ld\.global\S*", ptx))),
+        "stores": sorted(set(re.findall(r"st\.global\S*", ptx))),
+    }
 
 
 def _resources(cubin: bytes) -> tuple[int, int]:
@@ -111,3 +143,16 @@ def _resources(cubin: bytes) -> tuple[int, int]:
     found = re.search(r"REG:(\d+) STACK:(\d+)", text)
     assert found, text
     return int(found[1]), int(found[2])
+
+
+def main() -> None:
+    """Print the facts of every job."""
+    # Spawned, not forked: torch's threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        for facts in pool.map(compile_one, jobs()):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    main()

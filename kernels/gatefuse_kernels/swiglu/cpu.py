@@ -22,6 +22,9 @@ from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.reference import activate_
 from gatefuse_kernels.workspace import scratch
 
+_BLOCK_ROWS = 1024
+"""Rows at a time: bounds the scratch memory; the products are compute-bound well before."""
+
 _float32_weights: weakref.WeakKeyDictionary[MlpWeights, tuple[torch.Tensor, torch.Tensor]] = (
     weakref.WeakKeyDictionary()
 )
@@ -70,6 +73,10 @@ class CpuFusedMlp:
             self._ledger.count(launch)
 
     def _run(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        for block, answer in zip(x.split(_BLOCK_ROWS), out.split(_BLOCK_ROWS), strict=True):
+            self._run_block(block, answer)
+
+    def _run_block(self, x: torch.Tensor, out: torch.Tensor) -> None:
         rows = x.shape[0]
         hidden, intermediate = self._down.shape
         products = scratch("fused_products", 2 * intermediate, rows, torch.float32)

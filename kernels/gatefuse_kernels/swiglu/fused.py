@@ -23,6 +23,7 @@ class FusedMlp:
         self._weights = weights
         self._ledger = ledger
         self._max_rows = max_rows
+        self._capability, _ = torch.cuda.get_device_capability(weights.device)
 
     @property
     def description(self) -> str:
@@ -39,8 +40,7 @@ class FusedMlp:
     def warm_up(self) -> None:
         """Compile every variant that 1..max_rows rows can need."""
         like = self._weights.down
-        for rows in plan.row_classes(self._max_rows, self._weights.dtype):
-            # The variant depends on the class of `rows`, not on rows: the smallest one is cheap.
+        for rows in plan.row_classes(self._max_rows, self._weights.dtype, self._capability):
             x = torch.zeros(rows, like.shape[0], dtype=like.dtype, device=like.device)
             self._launch(x, torch.empty_like(x))
 
@@ -60,7 +60,7 @@ class FusedMlp:
 
     def _launch(self, x: torch.Tensor, out: torch.Tensor) -> None:
         weights = self._weights
-        tiles = plan.choose(weights.shape, x.shape[0], weights.dtype)
+        tiles = plan.choose(weights.shape, x.shape[0], weights.dtype, self._capability)
         # Triton launches on the current device whatever device its tensors are on.
         with torch.cuda.device(x.device):
             h = torch.empty(x.shape[0], weights.down.shape[1], dtype=x.dtype, device=x.device)

@@ -1,14 +1,12 @@
 """What a worker's loop asks of an engine, on whatever device."""
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gatefuse.arena import Arena
 from gatefuse.link import BatchMessage, DoneMessage, ServedModel
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """A batch at the engine; `peer` is whoever sent it, `started_s` when its packet was taken."""
 
     message: BatchMessage
@@ -25,6 +23,7 @@ class Engine(Protocol):
     """One device and the models loaded on it. Used from one thread."""
 
     device: str
+    batches_in_flight: int  # what a frontend may send before the first is answered
 
     @property
     def served(self) -> tuple[ServedModel, ...]:

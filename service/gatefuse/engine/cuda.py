@@ -7,9 +7,9 @@ scratch memory and graph memory are shared between lanes, layers and models.
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from torch.cuda.graphs import _POOL_HANDLE
 
 from gatefuse.arena import Arena
 from gatefuse.engine.base import EngineFault, Ticket
@@ -19,6 +19,10 @@ from gatefuse_kernels.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Entry, Ledger
 from gatefuse_kernels.shapes import row_buckets
 
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as PoolHandle
+
+# The copies of one batch run under the compute of the other; a third would only bind its rows earlier.
 LANES = 2
 
 
@@ -42,6 +46,7 @@ class CudaEngine:
     """Runs batches on one GPU."""
 
     device = "cuda:0"
+    batches_in_flight = LANES
 
     def __init__(self, models: Sequence[LoadedModel], ledger: Ledger) -> None:
         """`ledger` is the one the models' runners count in."""
@@ -119,7 +124,7 @@ class CudaEngine:
             done.append((ticket, self._report(lane, ticket)))
         return done
 
-    def _prepare(self, lane: _Lane, index: int, layer: int, pool: _POOL_HANDLE) -> None:
+    def _prepare(self, lane: _Lane, index: int, layer: int, pool: "PoolHandle") -> None:
         model = self._models[index]
         largest = (model.served.max_batch_rows, model.served.row_limit_columns)
         x = _as_rows(lane.rows, largest, model.dtype)

@@ -66,7 +66,7 @@ class Runner:
             timeout_s: Each call's deadline.
             on_answer: What to do with an answer; runs between two requests, so it must be quick.
         """
-        self._calls = [
+        self._calls: list[grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = [
             channel.unary_unary(method("ModelInfer"), None, None) for channel in channels
         ]
         self._requests = requests

@@ -1,29 +1,50 @@
 """Typed methods that count what happened: the call sites' only way to the families."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from gatefuse.batcher import Trigger
 from gatefuse.link import ServedModel
 from gatefuse.metrics import families
+from gatefuse.metrics.buffers import (
+    HistogramBuffer,
+    buffered_counter,
+    buffered_histogram,
+    flush_all,
+)
 from gatefuse_kernels.ledger import Entry
 
-_hop = {
-    hop: families.transfer_bytes.labels(hop)
-    for hop in ("grpc_in", "grpc_out", "to_replica", "from_replica", "h2d", "d2h")
-}
-# Finding a child by its labels costs more than counting in it.
-_request = lru_cache(maxsize=None)(families.requests.labels)
-_duration = lru_cache(maxsize=None)(families.request_duration.labels)
-_trigger = lru_cache(maxsize=None)(families.batches.labels)
-_call = lru_cache(maxsize=None)(families.replica_call.labels)
-_busy = lru_cache(maxsize=None)(families.device_busy.labels)
-_replays = lru_cache(maxsize=None)(families.graph_replays.labels)
-_launches = lru_cache(maxsize=None)(families.kernel_launches.labels)
-_dram = lru_cache(maxsize=None)(families.dram_bytes.labels)
-_flops = lru_cache(maxsize=None)(families.flops.labels)
+_requests = buffered_counter(families.requests)
+_durations = buffered_histogram(families.request_duration, families.DURATION_BUCKETS_S)
+_inferences = buffered_histogram(families.inference_duration, families.DURATION_BUCKETS_S)
+_request_rows = buffered_histogram(families.request_rows, families.ROW_BUCKETS)
+_queue_waits = buffered_histogram(families.queue_wait, families.SHORT_BUCKETS_S)
+_batch_rows = buffered_histogram(families.batch_rows, families.ROW_BUCKETS)
+_batch_requests = buffered_histogram(families.batch_requests, families.REQUEST_BUCKETS)
+_batches = buffered_counter(families.batches)
+_padding = buffered_counter(families.batch_padding_rows)
+_calls = buffered_histogram(families.replica_call, families.SHORT_BUCKETS_S)
+_overhead = HistogramBuffer(families.replica_overhead, families.SHORT_BUCKETS_S)
+_busy = buffered_counter(families.device_busy)
+_launches = buffered_counter(families.kernel_launches)
+_replays = buffered_counter(families.graph_replays)
+_dram = buffered_counter(families.dram_bytes)
+_flops = buffered_counter(families.flops)
+_hops = buffered_counter(families.transfer_bytes)
+_shed = buffered_counter(families.requests_shed)
+_invalid = buffered_counter(families.requests_invalid)
+_cancelled = buffered_counter(families.cancelled)
+
+# What is read when buffers are flushed, not counted: one entry per gauge.
+_gauges: list[Callable[[], None]] = []
+
+
+def flush() -> None:
+    """Writes what was counted since the last flush, and the gauges' values now."""
+    flush_all()
+    for write in _gauges:
+        write()
 
 
 def declare_frontend() -> None:
@@ -31,17 +52,20 @@ def declare_frontend() -> None:
     for method in families.METHODS:
         families.requests_in_flight.labels(method)
         for outcome in families.OUTCOMES:
-            families.request_duration.labels(method, outcome)
-        families.requests.labels(method, "OK")
-    for family, labels in (
-        (families.requests_shed, families.SHED_REASONS),
-        (families.requests_invalid, families.INVALID_REASONS),
-        (families.cancelled, families.CANCEL_PHASES),
-        (families.batches, tuple(Trigger)),
-        (families.replica_call, families.CALL_OUTCOMES),
+            _durations(method, outcome)
+        _requests(method, "OK")
+    for hop in families.HOPS:
+        _hops(hop)
+    for lookup, labels in (
+        (_shed, families.SHED_REASONS),
+        (_invalid, families.INVALID_REASONS),
+        (_cancelled, families.CANCEL_PHASES),
+        (_batches, tuple(Trigger)),
     ):
         for label in labels:
-            family.labels(label)
+            lookup(label)
+    for outcome in families.CALL_OUTCOMES:
+        _calls(outcome)
 
 
 class RpcMetrics:
@@ -50,22 +74,33 @@ class RpcMetrics:
     def __init__(self, method: str) -> None:
         """`method` is one of families.METHODS."""
         self._method = method
-        self._in_flight = families.requests_in_flight.labels(method)
+        self._in_flight = 0
+        self._gauge = families.requests_in_flight.labels(method)
+        self._ok = _requests(method, "OK")
+        self._ok_duration = _durations(method, "ok")
+        _gauges.append(lambda: self._gauge.set(self._in_flight))
 
     def started(self) -> None:
         """A handler began."""
-        self._in_flight.inc()
+        self._in_flight += 1
 
     def finished(self, code: str, outcome: str, duration_s: float) -> None:
         """The handler ended with a status `code`; `outcome` is one of families.OUTCOMES."""
-        self._in_flight.dec()
-        _request(self._method, code).inc()
-        _duration(self._method, outcome).observe(duration_s)
+        self._in_flight -= 1
+        if code == "OK":
+            self._ok.inc()
+            self._ok_duration.observe(duration_s)
+        else:
+            _requests(self._method, code).inc()
+            _durations(self._method, outcome).observe(duration_s)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """What is known of a batch when the worker is done with it. Bytes are those of the copies really made."""
+    """What is known of a batch when the worker is done with it.
+
+    `batch_bytes` is the size of its rows, which travelled to the worker and back.
+    """
 
     rows: int
     padded_rows: int
@@ -73,66 +108,60 @@ class BatchRecord:
     inside_s: float
     device_s: float
     device: str
-    input_bytes: int
+    batch_bytes: int
     entries: Iterable[Entry]
 
 
 class ModelMetrics:
-    """The series of one model, their children looked up once."""
+    """The series of one model, looked up once."""
 
-    def __init__(self, model: str, backend: str, queue_capacity_rows_limit: int) -> None:
-        """Creates every series whose labels are known from the model alone."""
-        labels = (model, backend)
+    def __init__(
+        self, model: ServedModel, queue_capacity_rows: int, queued_rows: Callable[[], int]
+    ) -> None:
+        """Creates every series whose labels are known from the model; `queued_rows` reads its queue."""
+        labels = (model.name, model.backend)
         self._labels = labels
-        self._duration = families.inference_duration.labels(*labels)
-        self._request_rows = families.request_rows.labels(*labels)
-        self._queue_wait = families.queue_wait.labels(*labels)
-        self._batch_rows = families.batch_rows.labels(*labels)
-        self._batch_requests = families.batch_requests.labels(*labels)
-        self._padding = families.batch_padding_rows.labels(*labels)
-        self._queue_rows = families.queue_rows.labels(model)
-        self._queued = -1
-        families.queue_capacity_rows.labels(model).set(queue_capacity_rows_limit)
-        self.set_queue_rows(0)
+        self._duration = _inferences(*labels)
+        self._request_rows = _request_rows(*labels)
+        self._queue_wait = _queue_waits(*labels)
+        self._batch_rows = _batch_rows(*labels)
+        self._batch_requests = _batch_requests(*labels)
+        self._padding = _padding(*labels)
+        families.queue_capacity_rows.labels(model.name).set(queue_capacity_rows)
+        gauge = families.queue_rows.labels(model.name)
+        _gauges.append(lambda: gauge.set(queued_rows()))
+        _describe(model)
 
     def accepted(self, rows: int, payload_bytes: int) -> None:
         """A request of `rows` rows entered the queue."""
         self._request_rows.observe(rows)
-        _hop["grpc_in"].inc(payload_bytes)
+        _hops("grpc_in").inc(payload_bytes)
 
     def answered(self, duration_s: float, payload_bytes: int) -> None:
         """A request got its rows."""
         self._duration.observe(duration_s)
-        _hop["grpc_out"].inc(payload_bytes)
+        _hops("grpc_out").inc(payload_bytes)
 
-    def set_queue_rows(self, rows: int) -> None:
-        """The rows that wait now."""
-        if rows != self._queued:
-            self._queued = rows
-            self._queue_rows.set(rows)
+    def waited(self, wait_s: float) -> None:
+        """A request's first rows were sealed `wait_s` after it was accepted."""
+        self._queue_wait.observe(wait_s)
 
-    def sealed(
-        self, rows: int, waits_s: Iterable[float], requests_in_batch: int, trigger: str
-    ) -> None:
-        """A batch left for a worker; `waits_s` are those of the requests sealed for the first time."""
+    def sealed(self, rows: int, requests: int, trigger: str) -> None:
+        """A batch left for a worker."""
         self._batch_rows.observe(rows)
-        self._batch_requests.observe(requests_in_batch)
-        _trigger(trigger).inc()
-        for wait_s in waits_s:
-            self._queue_wait.observe(wait_s)
+        self._batch_requests.observe(requests)
+        _batches(trigger).inc()
 
     def computed(self, record: BatchRecord) -> None:
         """A worker finished a batch."""
-        _call("ok").observe(record.call_s)
-        families.replica_overhead.observe(max(0.0, record.call_s - record.inside_s))
+        _calls("ok").observe(record.call_s)
+        _overhead.observe(max(0.0, record.call_s - record.inside_s))
         _busy(*self._labels, record.device).inc(record.device_s)
         if record.padded_rows > record.rows:
             self._padding.inc(record.padded_rows - record.rows)
-        _hop["to_replica"].inc(record.input_bytes)
-        _hop["from_replica"].inc(record.input_bytes)
-        if record.device != "cpu":
-            _hop["h2d"].inc(record.input_bytes)
-            _hop["d2h"].inc(record.input_bytes)
+        on_cpu = record.device == "cpu"
+        for hop in families.REPLICA_HOPS if on_cpu else families.DEVICE_HOPS:
+            _hops(hop).inc(record.batch_bytes)
         replayed = False
         for entry in record.entries:
             self._count_kernel(entry)
@@ -144,28 +173,27 @@ class ModelMetrics:
         _launches(*self._labels, entry.kernel, entry.mode).inc(entry.launches)
         _dram(*self._labels, entry.kernel, "read").inc(entry.read_bytes)
         _dram(*self._labels, entry.kernel, "write").inc(entry.written_bytes)
-        if entry.flops:
-            _flops(*self._labels, entry.kernel).inc(entry.flops)
+        _flops(*self._labels, entry.kernel).inc(entry.flops)
 
 
 def call_ended_badly(outcome: str, call_s: float) -> None:
     """A batch did not come back with rows; `outcome` is one of families.CALL_OUTCOMES."""
-    _call(outcome).observe(call_s)
+    _calls(outcome).observe(call_s)
 
 
 def shed(reason: str) -> None:
     """A request was refused before compute."""
-    families.requests_shed.labels(reason).inc()
+    _shed(reason).inc()
 
 
 def invalid(reason: str) -> None:
     """A request was refused by validation."""
-    families.requests_invalid.labels(reason).inc()
+    _invalid(reason).inc()
 
 
 def caller_left(phase: str) -> None:
     """A caller cancelled; `phase` is one of families.CANCEL_PHASES."""
-    families.cancelled.labels(phase).inc()
+    _cancelled(phase).inc()
 
 
 def set_replicas(by_state: dict[str, int]) -> None:
@@ -184,8 +212,8 @@ def describe_build(version: str, python: str, grpc: str) -> None:
     families.build_info.labels(version, python, grpc).set(1)
 
 
-def describe_model(model: ServedModel) -> None:
-    """Sets the model gauge; `weights` is a short digest, so that equal weights are seen to be equal."""
+def _describe(model: ServedModel) -> None:
+    # A short digest: equal weights are seen to be equal, and no path is shown.
     weights = hashlib.sha256(model.weights_id.encode()).hexdigest()[:12] if model.weights_id else ""
     families.model_info.labels(
         model.name,

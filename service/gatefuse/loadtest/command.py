@@ -1,0 +1,232 @@
+"""``gatefuse loadtest``: plans, runs, prints, writes, and says by its exit status whether all was right."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gatefuse.client import Client, InferenceError
+from gatefuse.loadtest.checks import Gate, gate_for
+from gatefuse.loadtest.facts import run_facts
+from gatefuse.loadtest.fleet import Fleet
+from gatefuse.loadtest.jobs import CellJob, LoadTestError, Setup, SourceSpec, Target
+from gatefuse.loadtest.options import Options, add_arguments, options_of
+from gatefuse.loadtest.plan import plan_cells
+from gatefuse.loadtest.progress import Progress
+from gatefuse.loadtest.stats import CellResult, Ratio, compare_models, summarise
+from gatefuse.loadtest.table import cells_of, header, notes, ratio_line, text_table
+from gatefuse.messages import ModelMetadata, ServerMetadata, single_input
+from gatefuse.wire import Datatype
+
+__all__ = ["add_arguments", "run"]
+
+EXIT_WRONG = 1
+EXIT_USAGE = 2
+DEFAULT_COLUMNS = 1024
+_HTML_NEEDS = ("jinja2", "matplotlib")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that one test gave."""
+
+    facts: Mapping[str, str]
+    server: ServerMetadata
+    models: tuple[ModelMetadata, ...]
+    results: tuple[CellResult, ...]
+    ratios: tuple[Ratio, ...]
+    checked_against: str
+
+    @property
+    def problems(self) -> list[str]:
+        """What was wrong, in words; empty if nothing was."""
+        return [
+            f"{result.cell.model}, {result.cell.rows} rows, load {result.cell.load.label}: {problem}"
+            for result in self.results
+            for problem in result.problems
+        ]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the test; returns 0 if every answer was right, 1 if not, 2 if it could not be run."""
+    try:
+        options = options_of(arguments)
+        if options.html is not None:
+            _check_html_packages()
+        report = run_test(options, shlex.join(["gatefuse", *sys.argv[1:]]))
+    except (InferenceError, LoadTestError, ValueError, OSError) as error:
+        print(f"gatefuse loadtest: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    _print(report)
+    if options.json is not None:
+        _write(options.json, json.dumps(json_of(report), indent=1) + "\n")
+    if options.html is not None:
+        from gatefuse.loadtest.html import render
+
+        _write(options.html, render(report))
+    return EXIT_WRONG if report.problems else 0
+
+
+def run_test(options: Options, command: str) -> Report:
+    """Runs every cell and returns the report.
+
+    Raises:
+        InferenceError: The server does not answer before the test, or does not know a model.
+        LoadTestError: A sending process cannot go on.
+        ValueError: The models do not fit the options.
+    """
+    with Client(options.url, timeout_s=options.timeout_s) as client:
+        server = client.metadata()
+        models = tuple(client.model_metadata(name) for name in options.models)
+    targets = [_target(model, is_first=number == 0) for number, model in enumerate(models)]
+    datatype = options.datatype or Datatype.parse(models[0].inputs[0].datatype)
+    setup = _setup(options, models, datatype)
+    with Fleet(setup) as fleet:
+        if options.check and options.exact is None:
+            fleet.probe(targets[0])
+        results = _run_cells(options, targets, datatype, fleet)
+    return Report(
+        facts=run_facts(command),
+        server=server,
+        models=models,
+        results=tuple(results),
+        ratios=tuple(compare_models(results)),
+        checked_against=_checked_against(options),
+    )
+
+
+def json_of(report: Report) -> dict[str, Any]:
+    """Returns everything in the report as JSON can hold it."""
+    fields = asdict(report)
+    fields["problems"] = report.problems
+    for result, plain in zip(report.results, fields["results"], strict=True):
+        plain["answers"]["relative"] = result.answers.relative
+        plain["versus_first"]["relative"] = result.versus_first.relative
+    return fields
+
+
+def _run_cells(
+    options: Options, targets: Sequence[Target], datatype: Datatype, fleet: Fleet
+) -> list[CellResult]:
+    by_name = {target.name: target for target in targets}
+    cells = plan_cells(options.models, options.rows, options.loads)
+    cell_s = options.warm_up_s + options.seconds
+    results = []
+    with Progress(cell_s * len(cells)) as progress:
+        for number, cell in enumerate(cells, 1):
+            target = by_name[cell.model]
+            gate = _gate(options, target, datatype)
+            job = CellJob(
+                target=target,
+                rows=cell.rows,
+                load=cell.load,
+                warm_up_s=options.warm_up_s,
+                seconds=options.seconds,
+                row_gate=gate.row if gate else None,
+            )
+            label = (
+                f"[{number}/{len(cells)}] {cell.model}, {cell.rows} rows, load {cell.load.label}"
+            )
+            reports = fleet.run(job, partial(progress.show, label))
+            progress.finish(cell_s)
+            results.append(summarise(cell, reports, options.seconds, gate))
+    return results
+
+
+def _target(model: ModelMetadata, *, is_first: bool) -> Target:
+    return Target(
+        name=model.name,
+        input_name=single_input(model),
+        backend=model.properties.get("backend", ""),
+        dtype=model.properties.get("dtype", ""),
+        is_first=is_first,
+    )
+
+
+def _setup(options: Options, models: Sequence[ModelMetadata], datatype: Datatype) -> Setup:
+    path = options.exact or options.inputs
+    return Setup(
+        url=options.url,
+        source=SourceSpec(
+            columns=_columns(options, models),
+            layers=_layers(options, models[0]),
+            path=str(path) if path else "",
+            exact=options.exact is not None,
+            seed=options.seed,
+        ),
+        datatype=datatype.value,
+        timeout_s=options.timeout_s,
+        connections=options.connections,
+        part=0,
+        parts=options.processes,
+        max_outstanding=options.max_outstanding,
+        seed=options.seed,
+    )
+
+
+def _columns(options: Options, models: Sequence[ModelMetadata]) -> int:
+    widths = {model.inputs[0].shape[-1] for model in models} - {-1}
+    if len(widths) > 1:
+        raise ValueError(f"the models take rows of different widths: {sorted(widths)}")
+    width = widths.pop() if widths else None
+    if width and options.columns not in (None, width):
+        raise ValueError(f"--columns {options.columns}: the models take rows of {width}")
+    return width or options.columns or DEFAULT_COLUMNS
+
+
+def _layers(options: Options, model: ModelMetadata) -> list[int] | None:
+    if options.layers is not None:
+        return list(options.layers)
+    if options.exact or options.inputs:
+        return None
+    listed = model.properties.get("layers", "")
+    return [int(layer) for layer in listed.split(",")] if listed else None
+
+
+def _gate(options: Options, target: Target, datatype: Datatype) -> Gate | None:
+    if not options.check:
+        return None
+    if options.max_error is not None:
+        return Gate.of(options.max_error)
+    return gate_for(target.backend, target.dtype, datatype, exact=options.exact is not None)
+
+
+def _checked_against(options: Options) -> str:
+    if not options.check:
+        return "nothing: --no-check"
+    if options.exact is not None:
+        return f"the exact answers of {options.exact.name}"
+    return f"{options.models[0]}'s answer to each row alone"
+
+
+def _print(report: Report) -> None:
+    print(text_table([header(), *(cells_of(result) for result in report.results)]))
+    print()
+    for ratio in report.ratios:
+        print(ratio_line(ratio))
+    for note in notes(report.results):
+        print(f"note: {note}")
+    checked = sum(result.answers.rows for result in report.results)
+    print(f"{checked} rows checked against {report.checked_against}")
+    for problem in report.problems:
+        print(f"WRONG: {problem}")
+
+
+def _check_html_packages() -> None:
+    missing = [name for name in _HTML_NEEDS if find_spec(name) is None]
+    if missing:
+        raise LoadTestError(f"--html needs {', '.join(missing)}: pip install 'gatefuse[loadtest]'")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(f"wrote {path}")

@@ -1,0 +1,117 @@
+"""The result as text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gatefuse.loadtest.stats import BUSY_LIMIT, CellResult, Ratio
+
+_COLUMNS = (
+    "model",
+    "rows",
+    "load",
+    "requests/s",
+    "rows/s",
+    "p50 ms",
+    "p90 ms",
+    "p99 ms",
+    "rows/batch",
+    "launches/req",
+    "bytes/req",
+    "errors",
+    "error",
+    "worst row",
+)
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+_NOTHING = "-"
+
+
+def header() -> tuple[str, ...]:
+    """Returns the columns' titles."""
+    return _COLUMNS
+
+
+def cells_of(result: CellResult) -> tuple[str, ...]:
+    """Returns one row of the table."""
+    latency = result.latency
+    checked = result.answers.rows > 0
+    return (
+        result.cell.model,
+        str(result.cell.rows),
+        result.cell.load.label,
+        number(result.requests_per_s),
+        number(result.rows_per_s),
+        *(
+            number(getattr(latency, name) if latency else None)
+            for name in ("p50_ms", "p90_ms", "p99_ms")
+        ),
+        number(result.rows_per_batch),
+        number(result.launches_per_request),
+        size(result.bytes_per_request),
+        str(result.failed),
+        f"{result.answers.relative:.1e}" if checked else _NOTHING,
+        f"{result.answers.worst_row:.1e}" if checked else _NOTHING,
+    )
+
+
+def number(value: float | None) -> str:
+    """Returns three significant digits and no exponent; all digits before the point."""
+    if value is None:
+        return _NOTHING
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def size(value: float | None) -> str:
+    """Returns bytes with a decimal unit."""
+    if value is None:
+        return _NOTHING
+    unit = 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value /= 1000
+        unit += 1
+    return f"{number(value)} {_UNITS[unit]}"
+
+
+def times(value: float | None) -> str:
+    """Returns a ratio."""
+    return _NOTHING if value is None else f"{value:.2f}x"
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of cells in columns: the first left-aligned, a rule under the first row."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def ratio_line(ratio: Ratio) -> str:
+    """Returns one comparison in words."""
+    return (
+        f"{ratio.model} against {ratio.base}, {ratio.rows} rows, load {ratio.load}: "
+        f"requests/s {times(ratio.requests_per_s)}, p50 {times(ratio.p50)}, "
+        f"p99 {times(ratio.p99)}, launches {times(ratio.launches)}, bytes {times(ratio.bytes_moved)}"
+    )
+
+
+def notes(results: Sequence[CellResult]) -> list[str]:
+    """Returns what a reader should know before trusting the figures; empty if there is nothing."""
+    found = []
+    for result in results:
+        name = f"{result.cell.model}, {result.cell.rows} rows, load {result.cell.load.label}"
+        if result.busy > BUSY_LIMIT:
+            found.append(
+                f"{name}: a sending process was busy {result.busy:.0%} of the time: "
+                "more --processes may show more requests/s"
+            )
+        if result.failed and result.error_text:
+            found.append(f"{name}: the first error says {result.error_text!r}")
+    return found

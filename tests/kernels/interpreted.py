@@ -1,0 +1,154 @@
+"""The kernels' arithmetic in Triton's interpreter; `test_interpreter.py` runs this file.
+
+The interpreter must be on before Triton is first imported, so these tests have a process of their
+own. It cannot do bf16 (it multiplies bit patterns), so fp32 and fp16 stand in.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+import torch
+import triton.language as tl
+
+from gatefuse_kernels import dtypes, plan, reference
+from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.plan import Plan, Tile
+from gatefuse_kernels.shapes import Activation, DType, MlpShape
+from gatefuse_kernels.swiglu.down import launch_down
+from gatefuse_kernels.swiglu.gate_up import launch_gate_up
+from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.tiles import tile_of_program
+
+assert os.environ.get("TRITON_INTERPRET") == "1", "run through test_interpreter.py"
+
+# The interpreter computes with numpy, which warns where a GPU quietly makes an infinity or NaN.
+pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
+
+ODD_SHAPES = (MlpShape(37, 101), MlpShape(130, 77), MlpShape(1, 1))
+SMALL_TILES = {
+    "plain": Tile(16, 32, 16, 4, 2, False, group=2),
+    "swapped": Tile(16, 32, 16, 4, 2, True, group=2),
+}
+
+
+def make_weights(
+    shape: MlpShape, dtype: DType, activation: Activation = Activation.SILU
+) -> MlpWeights:
+    generator = torch.Generator().manual_seed(7)
+    hidden, intermediate = shape.hidden, shape.intermediate
+    kind = dtypes.to_torch(dtype)
+    gate_up = torch.randn(2 * intermediate, hidden, generator=generator) / math.sqrt(hidden)
+    down = torch.randn(hidden, intermediate, generator=generator) / math.sqrt(intermediate)
+    return MlpWeights(gate_up.to(kind), down.to(kind), activation)
+
+
+def make_rows(rows: int, weights: MlpWeights) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, weights.shape.hidden, generator=generator)
+    return x.to(weights.down.dtype)
+
+
+def run(x: torch.Tensor, weights: MlpWeights, tiles: Plan | None = None) -> torch.Tensor:
+    """Both launches into memory filled with NaN, with a NaN row behind each buffer."""
+    tiles = tiles or plan.choose(weights.shape, x.shape[0], weights.dtype)
+    rows, intermediate = x.shape[0], weights.shape.intermediate
+    h = torch.full((rows + 1, intermediate), math.nan, dtype=x.dtype)
+    out = torch.full((rows + 1, x.shape[1]), math.nan, dtype=x.dtype)
+    launch_gate_up(x, weights, h[:rows], tiles.gate_up)
+    launch_down(h[:rows], weights, out[:rows], tiles.down)
+    assert h[rows].isnan().all(), "gate_up wrote past its rows"
+    assert out[rows].isnan().all(), "down wrote past its rows"
+    return out[:rows]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17, 65])
+@pytest.mark.parametrize("shape", ODD_SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16])
+def test_odd_sizes_with_the_shipped_tiles(dtype: DType, shape: MlpShape, rows: int) -> None:
+    weights = make_weights(shape, dtype)
+    x = make_rows(rows, weights)
+    accuracy = reference.measure_accuracy(run(x, weights), x, weights)
+    if shape == MlpShape(1, 1):
+        # One product per output: no sum to be accurate about, only h's and the output's rounding.
+        assert accuracy.error <= 4 * accuracy.limit
+    else:
+        assert accuracy.is_fused_grade, accuracy
+
+
+@pytest.mark.parametrize("order", SMALL_TILES)
+@pytest.mark.parametrize("rows", [1, 16, 33, 49])
+@pytest.mark.parametrize("shape", [MlpShape(48, 64), MlpShape(50, 70)], ids=str)
+def test_every_path_of_a_tile(shape: MlpShape, rows: int, order: str) -> None:
+    """Exact and ragged inner loops, several groups of row tiles, both operand orders."""
+    weights = make_weights(shape, DType.FP32)
+    x = make_rows(rows, weights)
+    tile = SMALL_TILES[order]
+    accuracy = reference.measure_accuracy(run(x, weights, Plan(tile, tile)), x, weights)
+    assert accuracy.error <= 1e-6, accuracy
+
+
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.FP16])
+def test_activations(dtype: DType, activation: Activation) -> None:
+    weights = make_weights(MlpShape(40, 72), dtype, activation)
+    x = make_rows(19, weights) * 3
+    accuracy = reference.measure_accuracy(run(x, weights), x, weights)
+    assert accuracy.is_fused_grade, accuracy
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_extreme_gates_stay_finite(activation: Activation) -> None:
+    """A gate of -1e4 must give 0, not NaN from an overflowing exp; +1e4 must give itself."""
+    gates = [-1e30, -1e4, -100.0, -20.0, -1.0, 0.0, 1.0, 20.0, 100.0, 1e4, 1e30]
+    # The gate reads column 0 and up reads column 1, which is always one: the answer is act(gate).
+    weights = MlpWeights(torch.eye(2), torch.tensor([[1.0], [0.0]]), activation)
+    x = torch.tensor([[gate, 1.0] for gate in gates])
+    answer = run(x, weights)[:, 0]
+    expected = reference.activate(x[:, 0].double(), activation)
+    torch.testing.assert_close(answer.double(), expected, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("rows", [3, 33])
+def test_a_bad_row_stays_in_its_row(rows: int, value: float) -> None:
+    weights = make_weights(MlpShape(37, 101), DType.FP32)
+    x = make_rows(rows, weights)
+    clean = run(x, weights)
+    x[1, 5] = value
+    dirty = run(x, weights)
+    assert dirty[1].isnan().any()
+    others = [row for row in range(rows) if row != 1]
+    assert torch.equal(dirty[others], clean[others])
+
+
+def test_fp16_overflow_is_infinite_as_in_torch() -> None:
+    """H above 65504 becomes infinite and spreads through down, as with torch's own ops."""
+    weights = make_weights(MlpShape(24, 40), DType.FP16)
+    x = make_rows(4, weights)
+    x[2] *= 20000
+    answer, eager = run(x, weights), reference.eager_mlp(x, weights)
+    assert not eager[2].isfinite().any()
+    assert not answer[2].isfinite().any()
+    assert answer[[0, 1, 3]].isfinite().all()
+
+
+@kernel
+def store_tile_origins(
+    out_ptr: tl.tensor, rows: tl.tensor, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr
+) -> None:
+    """Where each program's tile starts in a `[rows, WIDTH]` matrix, as the kernels compute it."""
+    row_tile, column_tile = tile_of_program(rows, WIDTH, BLOCK_ROWS, WIDTH, 8)
+    origin = row_tile * BLOCK_ROWS * WIDTH + column_tile * WIDTH
+    tl.store(out_ptr + tl.program_id(0), origin)
+
+
+def test_tile_origins_do_not_wrap_at_32_bits() -> None:
+    """The interpreter reproduces int32 wrap-around; the last origin lies above 2^31 elements."""
+    width, block, rows = 1 << 18, 1024, 11 * 1024
+    origins = torch.zeros(rows // block, dtype=torch.int64)
+    store_tile_origins[(rows // block,)](origins, rows, WIDTH=width, BLOCK_ROWS=block)
+    assert sorted(origins.tolist()) == [tile * block * width for tile in range(rows // block)]
+    assert origins.max() > 2**31

@@ -1,0 +1,211 @@
+"""Eager, fused and compiled on the CPU: answers, launches, edges."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import torch
+
+import gatefuse_kernels
+from gatefuse_kernels import compiled, dtypes, reference
+from gatefuse_kernels.backends import Mlp, build_mlp
+from gatefuse_kernels.errors import BackendUnavailableError
+from gatefuse_kernels.ledger import Ledger
+from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.shapes import Activation, DType
+from gatefuse_kernels.weights import random_source
+
+CPU = torch.device("cpu")
+MAX_ROWS = 6
+
+
+def make_weights(dtype: DType = DType.BF16, activation: Activation = Activation.SILU) -> MlpWeights:
+    weights = random_source(131, 77, 1, 3).load(0, dtype, CPU)
+    return MlpWeights(weights.gate_up, weights.down, activation)
+
+
+def make_rows(rows: int, weights: MlpWeights) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, weights.shape.hidden, generator=generator)
+    return x.to(weights.down.dtype)
+
+
+def poisoned(x: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(x, math.nan)
+
+
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("dtype", DType)
+def test_fused_is_within_the_gate(dtype: DType, activation: Activation) -> None:
+    weights = make_weights(dtype, activation)
+    mlp = build_mlp("auto", weights, ledger=Ledger(), max_rows=100)
+    mlp.warm_up()
+    assert mlp.backend == "fused"
+    for rows in (1, 3, 17, 65):
+        x = make_rows(rows, weights)
+        out = poisoned(x)
+        mlp(x, out)
+        accuracy = reference.measure_accuracy(out, x, weights)
+        assert accuracy.is_fused_grade, (rows, accuracy)
+
+
+def test_fused_covers_every_block_of_many_rows() -> None:
+    weights = make_weights(DType.FP32)
+    x = make_rows(2500, weights)
+    out = poisoned(x)
+    build_mlp("fused", weights, ledger=Ledger(), max_rows=2500)(x, out)
+    torch.testing.assert_close(out.double(), reference.mlp_reference(x, weights))
+
+
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("dtype", DType)
+def test_eager_is_the_plain_model_code(dtype: DType, activation: Activation) -> None:
+    weights = make_weights(dtype, activation)
+    ledger = Ledger()
+    mlp = build_mlp("eager", weights, ledger=ledger, max_rows=MAX_ROWS)
+    mlp.warm_up()
+    assert ledger.drain() == []
+    x = make_rows(5, weights)
+    out = poisoned(x)
+    mlp(x, out)
+    torch.testing.assert_close(out, reference.eager_mlp(x, weights))
+    assert [(entry.kernel, entry.launches) for entry in ledger.drain()] == [
+        ("eager_gate", 1),
+        ("eager_up", 1),
+        ("eager_activation", 1),
+        ("eager_multiply", 1),
+        ("eager_down", 1),
+    ]
+
+
+def test_fused_counts_two_launches() -> None:
+    weights = make_weights()
+    ledger = Ledger()
+    mlp = build_mlp("fused", weights, ledger=ledger, max_rows=MAX_ROWS)
+    x = make_rows(3, weights)
+    mlp(x, poisoned(x))
+    mlp(x, poisoned(x))
+    entries = ledger.drain()
+    assert [(entry.kernel, entry.launches) for entry in entries] == [
+        ("swiglu_gate_up", 2),
+        ("swiglu_down", 2),
+    ]
+    assert entries[0].written_bytes == 2 * 3 * 77 * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", [Activation.SILU, Activation.GELU_TANH])
+def test_compiled(activation: Activation) -> None:
+    """Right at every row count, padded inside, one fused kernel and three products counted."""
+    weights = make_weights(DType.BF16, activation)
+    ledger = Ledger()
+    mlp = build_mlp("compiled", weights, ledger=ledger, max_rows=MAX_ROWS)
+    mlp.warm_up()
+    assert ledger.drain() == []
+    assert [mlp.padded_rows(rows) for rows in range(MAX_ROWS + 1)] == [0, 1, 2, 4, 4, 6, 6]
+    products = {"compiled_gate": 1, "compiled_up": 1, "compiled_act_mul": 1, "compiled_down": 1}
+    for rows in range(1, MAX_ROWS + 1):
+        x = make_rows(rows, weights)
+        out = poisoned(x)
+        mlp(x, out)
+        error = reference.relative_error(out, reference.mlp_reference(x, weights))
+        assert error < 4e-3
+        counted = {entry.kernel: entry.launches for entry in ledger.drain()}
+        padding = {"pad_rows": 1} if mlp.padded_rows(rows) > rows else {}
+        assert counted == products | padding
+
+
+@pytest.mark.slow
+def test_layers_of_one_shape_share_a_compilation() -> None:
+    first, second = make_weights(), make_weights()
+    build_mlp("compiled", first, ledger=Ledger(), max_rows=2).warm_up()
+    torch._dynamo.utils.counters.clear()
+    build_mlp("compiled", second, ledger=Ledger(), max_rows=2).warm_up()
+    with torch.inference_mode():
+        x = make_rows(2, second)
+    assert not torch._dynamo.utils.counters["frames"]
+    assert x.is_inference()
+
+
+def test_compiled_without_a_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(BackendUnavailableError, match=r"C\+\+ compiler.*no-such-compiler"):
+        build_mlp("compiled", make_weights(), ledger=Ledger(), max_rows=2)
+
+
+def test_merged_launches_keep_all_bytes() -> None:
+    """When the compiler makes fewer kernels than modelled, none of the traffic is lost."""
+    base = compiled.traffic.compiled_mlp(make_weights().shape, 4, 2)
+    for count in (1, 2, 3, 4, 6):
+        plan = compiled._plan(base, ("kernel",) * count)
+        assert len(plan) == count
+        assert sum(part.bytes_moved for part in plan) == sum(part.bytes_moved for part in base)
+
+
+@pytest.mark.parametrize("backend", ["fused", "eager"])
+def test_no_rows_launch_nothing(backend: str) -> None:
+    weights = make_weights()
+    ledger = Ledger()
+    x = make_rows(0, weights)
+    build_mlp(backend, weights, ledger=ledger, max_rows=1)(x, torch.empty_like(x))
+    assert ledger.drain() == []
+
+
+@pytest.mark.parametrize("backend", ["fused", "eager"])
+def test_a_bad_row_stays_in_its_row(backend: str) -> None:
+    weights = make_weights(DType.FP32)
+    mlp = build_mlp(backend, weights, ledger=Ledger(), max_rows=MAX_ROWS)
+    x = make_rows(4, weights)
+    clean, dirty = poisoned(x), poisoned(x)
+    mlp(x, clean)
+    x[1, 5] = math.nan
+    mlp(x, dirty)
+    assert dirty[1].isnan().all()
+    assert torch.equal(dirty[[0, 2, 3]], clean[[0, 2, 3]])
+
+
+@pytest.mark.parametrize("backend", ["fused", "eager"])
+def test_wrong_arguments_are_refused(backend: str) -> None:
+    weights = make_weights()
+    mlp: Mlp = build_mlp(backend, weights, ledger=Ledger(), max_rows=4)
+    good = make_rows(2, weights)
+    wide = torch.empty(2, 200, dtype=torch.bfloat16)
+    for x, out, match in (
+        (make_rows(5, weights), make_rows(5, weights), "0..4"),
+        (good, make_rows(3, weights), "2 rows but out 3"),
+        (good.float(), good, "float32"),
+        (good, good.float(), "float32"),
+        (good[:, :100], good, re.escape("[M, 131]")),
+        (wide[:, :131], good, "contiguous"),
+        (good.unsqueeze(0), good, re.escape("[M, 131]")),
+    ):
+        with pytest.raises(ValueError, match=match):
+            mlp(x, out)
+
+
+def test_unknown_backend() -> None:
+    with pytest.raises(ValueError, match="fused, eager, compiled, auto"):
+        build_mlp("fast", make_weights(), ledger=Ledger(), max_rows=4)
+
+
+@pytest.mark.parametrize("backend", ["fused", "eager"])
+def test_descriptions_name_the_form(backend: str) -> None:
+    mlp = build_mlp(backend, make_weights(), ledger=Ledger(), max_rows=4)
+    assert mlp.description.startswith(f"{backend}")
+    if backend == "fused":
+        assert "no Triton" in mlp.description
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_standalone(dtype: DType) -> None:
+    weights = make_weights(dtype)
+    packed = MlpWeights.pack(weights.gate.clone(), weights.up.clone(), weights.down)
+    x = make_rows(6, weights)
+    answer = gatefuse_kernels.swiglu_mlp(x.view(2, 3, 131), packed)
+    assert answer.shape == (2, 3, 131)
+    assert answer.dtype == dtypes.to_torch(dtype)
+    assert reference.measure_accuracy(answer.view(6, 131), x, weights).is_fused_grade
+    with pytest.raises(ValueError, match=re.escape("[..., 131]")):
+        gatefuse_kernels.swiglu_mlp(x[:, :5], packed)

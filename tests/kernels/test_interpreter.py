@@ -1,0 +1,18 @@
+"""Runs `interpreted.py` under Triton's interpreter, in a process where it is on from the start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_interpreted_kernels() -> None:
+    suite = Path(__file__).with_name("interpreted.py")
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", str(suite), "-p", "no:cacheprovider"]
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
