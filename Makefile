@@ -66,7 +66,7 @@ deploy-check: $(TOOLS) ## the compose file, the Dockerfiles, Prometheus' configu
 
 .PHONY: bench
 bench: $(TOOLS) ## the service against two bare gRPC servers; writes benchmarks/results/
-	$(BIN)/python -m benchmarks.service $(ARGS)
+	$(BIN)/python -m benchmarks.service_overhead $(ARGS)
 
 .PHONY: clean
 clean: ## remove .venv, caches and reports

@@ -82,7 +82,7 @@ def measure(weights: MlpWeights, rows: int, seconds: float) -> tuple[float, floa
     fused(x, out)
     if not reference.measure_accuracy(out, x, weights).is_fused_grade:
         return None
-    pairs = []
+    pairs: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(pairs) < 5:
         pairs.append((time_us(eager, x, out), time_us(fused, x, out)))

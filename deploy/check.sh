@@ -19,11 +19,12 @@ find_promtool() {
       echo "promtool is not there: install Prometheus, or run this where apt-get is" >&2
       return 1
     }
-    rm -rf "$cache" && mkdir -p "$cache"
+    rm -rf "$cache" && mkdir -p "$cache/usr/bin"
     # Unpacked and not installed: the package would start a Prometheus server.
     if [ "$(id -u)" = 0 ]; then apt-get update -qq >&2; fi
     (cd "$cache" && apt-get -qq -o APT::Sandbox::User="$(id -un)" download prometheus >&2)
-    dpkg-deb --extract "$cache"/prometheus_*.deb "$cache"
+    dpkg-deb --fsys-tarfile "$cache"/prometheus_*.deb | tar -xC "$cache" ./usr/bin/promtool
+    rm "$cache"/prometheus_*.deb
   fi
   echo "$cache/usr/bin/promtool"
 }

@@ -203,8 +203,8 @@ ROWS = (
             Panel(
                 "Kernel launches per batch",
                 "short",
-                "Flat lines at the number a backend is built for; the ledger counts them where "
-                "they happen.",
+                "Flat lines at the number a backend is built for. The first minute after a model's "
+                "first batch reads low: what a series counted before its first scrape is not seen.",
                 (
                     Query(
                         ratio(

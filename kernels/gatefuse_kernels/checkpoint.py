@@ -203,9 +203,7 @@ def _complete_layers(tensors: Mapping[str, _Tensor], where: Path) -> dict[int, d
         layers = prefixes.setdefault(match["prefix"], {})
         layers.setdefault(int(match["layer"]), {})[match["part"]] = tensor
     if not prefixes:
-        raise CheckpointError(
-            f"{where}: no tensor is named ...layers.N.mlp.gate_proj.weight or alike"
-        )
+        raise CheckpointError(f"{where}: no tensor is named like ...layers.N.mlp.gate_proj.weight")
     if len(prefixes) > 1:
         raise CheckpointError(
             f"{where}: MLPs under several prefixes: {', '.join(sorted(prefixes))}"

@@ -104,8 +104,8 @@ class CompiledMlp:
         key = _Key(
             x.shape[0], x.shape[1], weights.down.shape[1], x.dtype, x.device, weights.activation
         )
-        # Guards include the grad mode: pin it, or a caller in another mode would recompile.
-        with torch.no_grad():
+        # Guards include both modes: pin them, or a caller in another mode would recompile.
+        with torch.inference_mode(False), torch.no_grad():
             return _compiled(key)(x, weights.gate, weights.up, weights.down, weights.activation)
 
     def _prepare(self, bucket: int) -> tuple[KernelTraffic, ...]:

@@ -74,7 +74,9 @@ def parse_expression(text: str, constants: Mapping[str, float]) -> Expression:
     try:
         tree = ast.parse(source, mode="eval")
     except SyntaxError as error:
-        raise _error(source, (error.offset or 1) - 1, f"syntax error; {_allowed()}") from error
+        # Text that ends too soon has no offset, or one past the end.
+        column = min(error.offset - 1, len(source)) if error.offset else len(source)
+        raise _error(source, column, f"syntax error; {_allowed()}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(f"the expression cannot be parsed; {_allowed()}") from error
     parser = _Parser(source, constants)

@@ -37,7 +37,7 @@ def captured_kernels(work: Callable[[], object]) -> tuple[str, ...]:
         RuntimeError: the work cannot be captured, or the driver refuses to list the nodes.
     """
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    stream = torch.cuda.Stream()
+    stream = _capture_stream(torch.cuda.current_device())
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         graph.capture_begin(capture_error_mode="thread_local")
@@ -85,6 +85,12 @@ def _kernel_name(driver: ctypes.CDLL, node: int) -> str:
     else:
         status = driver.cuKernelGetName(ctypes.byref(name), ctypes.c_void_p(params.kern))
     return name.value.decode() if status == 0 and name.value else "?"
+
+
+@cache
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    # One per device: cuBLAS keeps a workspace for each stream that it ever saw.
+    return torch.cuda.Stream(device)
 
 
 @cache

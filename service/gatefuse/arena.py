@@ -50,13 +50,17 @@ class Arena:
     """A mapped arena. `fd` stays open so that it can be sent to the worker; `close` releases both."""
 
     def __init__(self, fd: int, layout: SlotLayout) -> None:
-        """Maps `fd`, which this object owns from now on."""
+        """Maps `fd`, which this object owns from now on. Raises ValueError when it is smaller than the layout."""
         self.fd = fd
         self.layout = layout
         flags = mmap.MAP_SHARED
         if layout.total_bytes <= PREFAULT_LIMIT_BYTES:
             flags |= mmap.MAP_POPULATE
-        self.map = mmap.mmap(fd, layout.total_bytes, flags=flags)
+        try:
+            self.map = mmap.mmap(fd, layout.total_bytes, flags=flags)
+        except (OSError, ValueError):
+            os.close(fd)
+            raise
         self._view = memoryview(self.map)
 
     @classmethod

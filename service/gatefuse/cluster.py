@@ -163,6 +163,15 @@ class Cluster:
 
 
 def _start_ray(address: str | None) -> None:
+    # Ray's own processes inherit this environment, and some of them would add their metrics to ours.
+    metrics_dir = os.environ.pop("PROMETHEUS_MULTIPROC_DIR")
+    try:
+        _init_ray(address)
+    finally:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics_dir
+
+
+def _init_ray(address: str | None) -> None:
     if address is None:
         ray.init(
             include_dashboard=False,

@@ -53,8 +53,7 @@ def find_model(models: Mapping[str, ServedModel], name: str, version: str) -> Se
     model = models.get(name)
     if model is None:
         raise NotFound(f"no model is named '{name}'")
-    if version and int(version) != int(VERSION):
-        raise NotFound(f"model '{name}' has no version {version}: its only version is {VERSION}")
+    check_version(name, version)
     return model
 
 
@@ -64,6 +63,12 @@ def check_name(name: str, version: str) -> None:
         raise InvalidRequest("model", "model_name must match [a-z0-9][a-z0-9-]{0,62}")
     if version and not _VERSION.fullmatch(version):
         raise InvalidRequest("model", "model_version must be a non-negative integer")
+
+
+def check_version(name: str, version: str) -> None:
+    """Raises NotFound for a version that the model does not have; none at all is the only one."""
+    if version and int(version) != int(VERSION):
+        raise NotFound(f"model '{name}' has no version {version}: its only version is {VERSION}")
 
 
 def decode(request: pb.ModelInferRequest, models: Mapping[str, ServedModel]) -> InferRequest:

@@ -121,7 +121,7 @@ class ModelConfig(_Strict):
 class ServiceConfig(_Strict):
     """The whole file."""
 
-    models: Annotated[tuple[ModelConfig, ...], Field(min_length=1)]
+    models: tuple[ModelConfig, ...]
     host: str = "127.0.0.1"
     grpc_port: Annotated[int, Field(ge=0, le=65535)] = 8001
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 8002
@@ -133,6 +133,14 @@ class ServiceConfig(_Strict):
     drain_delay_s: Annotated[float, Field(ge=0)] = 0.0
     drain_timeout_s: Annotated[float, Field(gt=0)] = 30.0
     max_message_bytes: Annotated[int, Field(ge=65536, le=2**31 - 1)] = 256 * 2**20
+
+    @field_validator("models")
+    @classmethod
+    def _some_models(cls, models: tuple[ModelConfig, ...]) -> tuple[ModelConfig, ...]:
+        # Field(min_length=1) would add a second, wrong line to every error inside a model.
+        if not models:
+            raise ValueError("name at least one model")
+        return models
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -174,6 +182,8 @@ def load_config(path: Path) -> ServiceConfig:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     return parse_config(raw, base=path.parent)
@@ -200,7 +210,7 @@ def _expand_like(models: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for position, model in enumerate(models):
         parent_name = model.get("like")
         if parent_name is not None:
-            parent = by_name.get(parent_name)
+            parent = by_name.get(str(parent_name))
             if parent is None:
                 raise ConfigError(
                     f"models.{position}.like: no model above is named '{parent_name}'"

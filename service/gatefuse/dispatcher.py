@@ -68,6 +68,10 @@ class Dispatcher:
         self._idle.set()
         self.models: dict[str, ServedModel] = {}
 
+    def __repr__(self) -> str:
+        """The live state, for logs and tests."""
+        return f"Dispatcher(requests={len(self._jobs)}, {self._batcher!r})"
+
     @property
     def draining(self) -> bool:
         """True once `drain` was called."""

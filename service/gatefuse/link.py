@@ -91,8 +91,11 @@ class Welcome:
     def unpack(cls, packet: bytes) -> Self:
         """The packet's content. Raises LinkError when it is not a Welcome."""
         raw = _json_body(packet, Kind.WELCOME)
-        models = tuple(ServedModel(**{**m, "layers": tuple(m["layers"])}) for m in raw["models"])
-        return cls(raw["pid"], raw["device"], raw["batches_in_flight"], models)
+        try:
+            models = [{**model, "layers": tuple(model["layers"])} for model in raw.pop("models")]
+            return cls(models=tuple(ServedModel(**model) for model in models), **raw)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise LinkError("malformed welcome") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,10 @@ class Hello:
     @classmethod
     def unpack(cls, packet: bytes) -> Self:
         """The packet's content. Raises LinkError when it is not a Hello."""
-        return cls(**_json_body(packet, Kind.HELLO))
+        try:
+            return cls(**_json_body(packet, Kind.HELLO))
+        except TypeError as error:
+            raise LinkError("malformed hello") from error
 
 
 READY_PACKET = bytes([Kind.READY])
@@ -186,8 +192,11 @@ class DoneMessage(NamedTuple):
         if len(packet) < _DONE.size or packet[0] != Kind.DONE:
             raise LinkError("expected a done message")
         _, status, slot, padded_rows, batch_id, inside_s, device_s = _DONE.unpack_from(packet)
-        entries = _unpack_entries(packet[_DONE.size :])
-        return cls(Status(status), slot, padded_rows, batch_id, inside_s, device_s, entries)
+        try:
+            entries = _unpack_entries(packet[_DONE.size :])
+            return cls(Status(status), slot, padded_rows, batch_id, inside_s, device_s, entries)
+        except (TypeError, ValueError) as error:
+            raise LinkError("malformed done message") from error
 
 
 # A batch of the same model, layer and rows launches the same kernels: the text is made and read once.
@@ -204,14 +213,21 @@ def _unpack_entries(text: bytes) -> tuple[Entry, ...]:
 def _json_body(packet: bytes, kind: Kind) -> Any:
     if not packet or packet[0] != kind:
         raise LinkError(f"expected {kind.name.lower()}")
-    return json.loads(packet[1:])
+    try:
+        return json.loads(packet[1:])
+    except ValueError as error:
+        raise LinkError(f"malformed {kind.name.lower()}") from error
 
 
 def listen(path: str) -> socket.socket:
     """A listening socket at `path`, which must not exist."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server.bind(path)
-    server.listen(64)
+    try:
+        server.bind(path)
+        server.listen(64)
+    except OSError:
+        server.close()
+        raise
     return server
 
 
@@ -239,7 +255,10 @@ def receive(sock: socket.socket, largest_bytes: int = MAX_MESSAGE_BYTES) -> byte
 
 def receive_with_fd(sock: socket.socket) -> tuple[bytes, int]:
     """Receives one packet that carries exactly one descriptor. Raises LinkError otherwise."""
-    packet, fds, _, _ = socket.recv_fds(sock, MAX_MESSAGE_BYTES, 1)
+    try:
+        packet, fds, _, _ = socket.recv_fds(sock, MAX_MESSAGE_BYTES, 1)
+    except (ConnectionError, TimeoutError) as error:
+        raise LinkError("the peer is gone") from error
     if not packet or len(fds) != 1:
         raise LinkError("expected a descriptor")
     return packet, fds[0]

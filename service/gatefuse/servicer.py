@@ -127,10 +127,11 @@ class Servicer:
         return "LOADING", "no worker has loaded the model yet"
 
     def _find(self, name: str, version: str) -> None:
-        """Raises NotFound for a model that is not configured, whether or not one is loaded yet."""
+        """Raises NotFound for a model or version that is not configured, whether or not one is loaded yet."""
         codec.check_name(name, version)
         if name not in self._default_timeouts_s:
             raise NotFound(f"no model is named '{name}'")
+        codec.check_version(name, version)
 
     def _loaded(self, name: str, version: str) -> ServedModel:
         if name not in self._dispatcher.models:

@@ -36,6 +36,9 @@ FIELD_NUMBERS = {
         "properties": 6,
     },
     "ModelMetadataResponse.TensorMetadata": {"name": 1, "datatype": 2, "shape": 3},
+    "RepositoryIndexRequest": {"repository_name": 1, "ready": 2},
+    "RepositoryIndexResponse": {"models": 1},
+    "RepositoryIndexResponse.ModelIndex": {"name": 1, "version": 2, "state": 3, "reason": 4},
     "InferParameter": {
         "bool_param": 1,
         "int64_param": 2,
@@ -147,7 +150,7 @@ def test_messages_and_types_agree_with_tritonclient() -> None:
             )
 
 
-def test_service_has_the_six_unary_calls() -> None:
+def test_service_has_the_seven_unary_calls() -> None:
     service = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
     assert service.full_name == pb.SERVICE_NAME == "inference.GRPCInferenceService"
     for name in (
@@ -157,13 +160,14 @@ def test_service_has_the_six_unary_calls() -> None:
         "ModelReady",
         "ModelMetadata",
         "ModelInfer",
+        "RepositoryIndex",
     ):
         method = service.methods_by_name[name]
         assert method.input_type.name == f"{name}Request"
         assert method.output_type.name == f"{name}Response"
         assert not method.client_streaming
         assert not method.server_streaming
-    assert len(service.methods) == 6
+    assert len(service.methods) == 7
 
 
 def test_default_pool_is_left_alone() -> None:

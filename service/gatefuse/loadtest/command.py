@@ -49,7 +49,7 @@ class Report:
     def problems(self) -> list[str]:
         """What was wrong, in words; empty if nothing was."""
         return [
-            f"{result.cell.model}, {result.cell.rows} rows, load {result.cell.load.label}: {problem}"
+            f"{result.cell.model}, rows {result.cell.rows}, load {result.cell.load.label}: {problem}"
             for result in self.results
             for problem in result.problems
         ]
@@ -133,7 +133,7 @@ def _run_cells(
                 row_gate=gate.row if gate else None,
             )
             label = (
-                f"[{number}/{len(cells)}] {cell.model}, {cell.rows} rows, load {cell.load.label}"
+                f"[{number}/{len(cells)}] {cell.model}, rows {cell.rows}, load {cell.load.label}"
             )
             reports = fleet.run(job, partial(progress.show, label))
             progress.finish(cell_s)

@@ -96,7 +96,7 @@ def text_table(rows: Sequence[Sequence[str]]) -> str:
 def ratio_line(ratio: Ratio) -> str:
     """Returns one comparison in words."""
     return (
-        f"{ratio.model} against {ratio.base}, {ratio.rows} rows, load {ratio.load}: "
+        f"{ratio.model} against {ratio.base}, rows {ratio.rows}, load {ratio.load}: "
         f"requests/s {times(ratio.requests_per_s)}, p50 {times(ratio.p50)}, "
         f"p99 {times(ratio.p99)}, launches {times(ratio.launches)}, bytes {times(ratio.bytes_moved)}"
     )
@@ -106,7 +106,7 @@ def notes(results: Sequence[CellResult]) -> list[str]:
     """Returns what a reader should know before trusting the figures; empty if there is nothing."""
     found = []
     for result in results:
-        name = f"{result.cell.model}, {result.cell.rows} rows, load {result.cell.load.label}"
+        name = f"{result.cell.model}, rows {result.cell.rows}, load {result.cell.load.label}"
         if result.busy > BUSY_LIMIT:
             found.append(
                 f"{name}: a sending process was busy {result.busy:.0%} of the time: "

@@ -2,7 +2,7 @@
 
 An increment of a multi-process value costs microseconds: it takes a lock and writes to a mapped file. A request at
 batch size 1 makes two dozen of them, a tenth of what gRPC itself costs. Here they are plain additions; `flush_all`
-writes what has gathered. What a killed process had not flushed, a few milliseconds' worth, is lost.
+writes what has gathered. What a killed process had not flushed, a tenth of a second's worth, is lost.
 """
 
 from bisect import bisect_left
