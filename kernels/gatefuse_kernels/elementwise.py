@@ -1,6 +1,8 @@
 """Elementwise expressions as unfused torch ops: one kernel per op, each reading and writing all."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Protocol
 
 import torch
@@ -84,12 +86,7 @@ class _EagerElementwise:
         self._ledger = ledger
         self._dtype = dtypes.to_torch(dtype)
         self._max_rows = max_rows
-        self._scalars = {
-            operand: torch.tensor(operand, dtype=torch.float64)
-            for step in expression.steps
-            for operand in step.operands
-            if isinstance(operand, float)
-        }
+        self._steps = [_bind(step, expression.inputs) for step in expression.steps]
 
     @property
     def description(self) -> str:
@@ -110,28 +107,47 @@ class _EagerElementwise:
         rows = check_pair(x, out, columns, (self._dtype, x.device), self._max_rows)
         if rows == 0 or columns == 0:
             return
-        results: list[torch.Tensor] = []
-        last = len(self._expression.steps) - 1
-        for number, step in enumerate(self._expression.steps):
-            target = out if number == last else torch.empty_like(x)
-            self._run(step, x, results, target)
-            results.append(target)
+        values = [x]
+        elements, itemsize = rows * columns, x.element_size()
+        last = self._steps[-1]
+        for step in self._steps:
+            target = out if step is last else torch.empty_like(x)
+            step.run(values, target)
+            values.append(target)
+            self._ledger.count(
+                traffic.elementwise_op(step.op, elements, itemsize, step.tensors_read)
+            )
 
-    def _run(
-        self, step: Step, x: torch.Tensor, results: list[torch.Tensor], out: torch.Tensor
-    ) -> None:
-        operands = [self._value(operand, x, results) for operand in step.operands]
-        if step.op in _UNARY:
-            _UNARY[step.op](operands[0], out)
-        else:
-            _BINARY[step.op](*operands, out=out)
-        tensors = sum(not isinstance(operand, float) for operand in step.operands)
-        self._ledger.count(traffic.elementwise_op(step.op, x.numel(), x.element_size(), tensors))
 
-    def _value(
-        self, operand: Operand, x: torch.Tensor, results: list[torch.Tensor]
-    ) -> torch.Tensor:
-        if isinstance(operand, float):
-            # A zero-dimensional CPU tensor rides along as a kernel argument and does not promote.
-            return self._scalars[operand]
-        return x if isinstance(operand, str) else results[operand]
+@dataclass(frozen=True, eq=False)
+class _BoundStep:
+    """A step whose operands are looked up once: `run(values, out)`, values being x and the results so far."""
+
+    op: str
+    tensors_read: int
+    run: Callable[[list[torch.Tensor], torch.Tensor], object]
+
+
+def _bind(step: Step, inputs: tuple[str, ...]) -> _BoundStep:
+    getters = [_getter(operand, inputs) for operand in step.operands]
+    tensors_read = sum(not isinstance(operand, float) for operand in step.operands)
+    if step.op in _UNARY:
+        unary, only = _UNARY[step.op], getters[0]
+        return _BoundStep(step.op, tensors_read, lambda values, out: unary(only(values), out))
+    binary, (left, right) = _BINARY[step.op], getters
+    return _BoundStep(
+        step.op,
+        tensors_read,
+        lambda values, out: binary(left(values), right(values), out=out),
+    )
+
+
+def _getter(
+    operand: Operand, inputs: tuple[str, ...]
+) -> Callable[[list[torch.Tensor]], torch.Tensor]:
+    if isinstance(operand, float):
+        # A zero-dimensional CPU tensor rides along as a kernel argument and does not promote.
+        scalar = torch.tensor(operand, dtype=torch.float64)
+        return lambda values: scalar
+    position = inputs.index(operand) if isinstance(operand, str) else operand + len(inputs)
+    return itemgetter(position)

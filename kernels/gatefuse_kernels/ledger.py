@@ -8,15 +8,14 @@ owns a ledger.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gatefuse_kernels.traffic import KernelTraffic
 
 Mode = Literal["eager", "graph"]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """Totals of one kernel in one mode since the last drain."""
 
     kernel: str

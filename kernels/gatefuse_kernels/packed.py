@@ -1,6 +1,7 @@
 """Weights of one MLP as the kernels want them, and where they come from."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -42,7 +43,7 @@ class MlpWeights:
             raise ValueError("gate_up and down must be contiguous")
         MlpShape(hidden, intermediate)
 
-    @property
+    @cached_property
     def shape(self) -> MlpShape:
         """Widths H and I."""
         return MlpShape(self.down.shape[0], self.down.shape[1])

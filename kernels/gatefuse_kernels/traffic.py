@@ -9,6 +9,7 @@ stay in L2 between calls move less. Split-K partials of a library GEMM are not m
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gatefuse_kernels.shapes import MlpShape
 
@@ -31,6 +32,7 @@ class KernelTraffic:
         return self.read_bytes + self.written_bytes
 
 
+@lru_cache(maxsize=4096)
 def fused_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffic, ...]:
     """The two launches of the fused MLP."""
     hidden, intermediate = shape.hidden, shape.intermediate
@@ -45,6 +47,7 @@ def fused_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffic,
     )
 
 
+@lru_cache(maxsize=4096)
 def eager_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffic, ...]:
     """The five launches of the unfused MLP: gate, up, activation, multiply, down."""
     hidden, intermediate = shape.hidden, shape.intermediate
@@ -58,6 +61,7 @@ def eager_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffic,
     )
 
 
+@lru_cache(maxsize=4096)
 def compiled_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffic, ...]:
     """What Inductor makes of the MLP: three library GEMMs and one fused act(gate) * up."""
     hidden, intermediate = shape.hidden, shape.intermediate
@@ -77,6 +81,7 @@ def pad_rows(rows: int, columns: int, itemsize: int) -> KernelTraffic:
     return KernelTraffic("pad_rows", 0, rows * columns * itemsize, 0)
 
 
+@lru_cache(maxsize=4096)
 def elementwise_op(name: str, elements: int, itemsize: int, tensors_read: int) -> KernelTraffic:
     """One unfused elementwise op over `elements`, reading that many equal-sized tensors."""
     size = elements * itemsize

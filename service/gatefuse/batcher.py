@@ -97,13 +97,13 @@ class Batcher:
     def __init__(self) -> None:
         """Starts empty; models are added when a worker first names them."""
         self._limits: dict[str, Limits] = {}
-        self._queues: dict[BatchKey, _RowQueue] = {}
+        self._waiting: dict[BatchKey, _RowQueue] = {}  # queues that hold at least one work
         self._queued_rows: dict[str, int] = {}
         self.draining = False
 
     def __repr__(self) -> str:
         """The live state, for logs and tests."""
-        waiting = {key: queue.rows for key, queue in self._queues.items() if queue.rows}
+        waiting = {key: queue.rows for key, queue in self._waiting.items()}
         return f"Batcher(rows={waiting}, draining={self.draining})"
 
     def set_limits(self, limits: Mapping[str, Limits]) -> None:
@@ -115,7 +115,7 @@ class Batcher:
     @property
     def empty(self) -> bool:
         """True when nothing waits."""
-        return not any(self._queued_rows.values())
+        return not self._waiting
 
     def limits(self, model: str) -> Limits:
         """The limits of `model`. Raises KeyError for an undeclared one."""
@@ -140,7 +140,10 @@ class Batcher:
     def discard(self, work: Work) -> None:
         """Takes a work out, wherever it stands; nothing happens when it is not queued."""
         if work.queued:
-            self._queues[work.key].remove(work)
+            queue = self._waiting[work.key]
+            queue.remove(work)
+            if not queue.works:
+                del self._waiting[work.key]
             self._queued_rows[work.key.model] -= work.rows
 
     def seal(self, models: Container[str], now_s: float) -> Sealed | None:
@@ -151,7 +154,7 @@ class Batcher:
         """
         best: BatchKey | None = None
         best_arrived_s = 0.0
-        for key in list(self._queues):
+        for key in tuple(self._waiting):
             if key.model not in models:
                 continue
             head = self._live_head(key, now_s)
@@ -165,37 +168,35 @@ class Batcher:
         """When the first waiting queue becomes ripe, for a timer; None when nothing waits."""
         times = [
             self._ripe_at_s(key, queue.head())
-            for key, queue in self._queues.items()
-            if queue.works and key.model in models
+            for key, queue in self._waiting.items()
+            if key.model in models
         ]
         return min(times, default=None)
 
     def _queue(self, key: BatchKey) -> _RowQueue:
-        queue = self._queues.get(key)
+        """The queue of `key`, which is about to get a work."""
+        queue = self._waiting.get(key)
         if queue is None:
-            queue = self._queues[key] = _RowQueue()
+            queue = self._waiting[key] = _RowQueue()
         return queue
 
     def _live_head(self, key: BatchKey, now_s: float) -> Work | None:
-        """The first work that is not past its deadline; an emptied queue is forgotten."""
-        queue = self._queues[key]
-        while queue.works:
+        """The first work that is not past its deadline."""
+        while (queue := self._waiting.get(key)) is not None:
             head = queue.head()
             if head.deadline_s > now_s:
                 return head
             self.discard(head)
-        del self._queues[key]
         return None
 
     def _ripe_at_s(self, key: BatchKey, head: Work) -> float:
         limits = self._limits[key.model]
-        if self.draining or self._queues[key].rows >= limits.max_batch_rows:
+        if self.draining or self._waiting[key].rows >= limits.max_batch_rows:
             return head.arrived_s
         return head.arrived_s + limits.max_queue_delay_s
 
     def _take(self, key: BatchKey, now_s: float) -> Sealed:
         limits = self._limits[key.model]
-        queue = self._queues[key]
         works: list[Work] = []
         rows = 0
         full = False
@@ -207,8 +208,6 @@ class Batcher:
             head.attempts += 1
             works.append(head)
             rows += head.rows
-            if not queue.works:
-                break
         if full or rows == limits.max_batch_rows:
             trigger = Trigger.FULL
         elif self.draining:

@@ -101,8 +101,10 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from gatefuse.demo import run
-
+    try:
+        from gatefuse.demo import run
+    except ModuleNotFoundError as error:
+        return _missing(error, "server")
     return run(options.config, options.exact, options.report, options.seconds)
 
 

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +20,7 @@ _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _VERSION = re.compile(r"[0-9]{1,10}")
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
+class InferRequest(NamedTuple):
     """A checked request: `payload` holds rows × columns elements of `datatype`, packed row by row."""
 
     model: ServedModel
@@ -49,8 +50,10 @@ def find_model(models: Mapping[str, ServedModel], name: str, version: str) -> Se
         NotFound: no model has that name, or it has no such version.
         InvalidRequest: the name or version is not one that a model could have.
     """
-    check_name(name, version)
     model = models.get(name)
+    if model is not None and not version:
+        return model
+    check_name(name, version)
     if model is None:
         raise NotFound(f"no model is named '{name}'")
     check_version(name, version)
@@ -78,12 +81,14 @@ def decode(request: pb.ModelInferRequest, models: Mapping[str, ServedModel]) -> 
         InvalidRequest: it breaks a rule, which the text names; NotFound for an unknown model, version or layer.
     """
     model = find_model(models, request.model_name, request.model_version)
-    if len(request.id) > MAX_ID_LENGTH:
+    request_id = request.id
+    if len(request_id) > MAX_ID_LENGTH:
         raise InvalidRequest("size", f"id is longer than {MAX_ID_LENGTH} characters")
     layer = _layer(request, model)
-    if len(request.inputs) != 1:
+    inputs = request.inputs
+    if len(inputs) != 1:
         raise InvalidRequest("shape", f"exactly one input is expected: '{model.input_name}'")
-    tensor = request.inputs[0]
+    tensor = inputs[0]
     if tensor.name != model.input_name:
         raise InvalidRequest("shape", f"the input of '{model.name}' is named '{model.input_name}'")
     _check_outputs(request, model)
@@ -93,27 +98,51 @@ def decode(request: pb.ModelInferRequest, models: Mapping[str, ServedModel]) -> 
         raise InvalidRequest("dtype", str(error)) from error
     rows, columns = _dimensions(tensor.shape, model)
     payload = _payload(request, tensor, datatype, rows * columns)
-    return InferRequest(model, layer, rows, columns, datatype, payload, request.id)
+    return InferRequest(model, layer, rows, columns, datatype, payload, request_id)
 
 
-def encode(request: InferRequest, output: bytes, cost: Cost) -> pb.ModelInferResponse:
-    """The answer: `output` holds rows × columns elements of the request's datatype."""
-    response = pb.ModelInferResponse(
-        model_name=request.model.name, model_version=VERSION, id=request.request_id
-    )
-    tensor = response.outputs.add()
-    tensor.name = request.model.output_name
-    tensor.datatype = request.datatype.value
-    tensor.shape.extend((request.rows, request.columns))
-    response.raw_output_contents.append(output)
-    parameters = response.parameters
-    parameters["queue_us"].int64_param = round(cost.queue_s * 1e6)
-    parameters["compute_us"].int64_param = round(cost.compute_s * 1e6)
-    parameters["batch_rows"].int64_param = cost.batch_rows
-    parameters["kernel_launches"].int64_param = cost.kernel_launches
-    parameters["bytes_moved"].int64_param = cost.bytes_moved
-    parameters["backend"].string_param = request.model.backend
-    return response
+def encode(request: InferRequest, output: bytes, cost: Cost) -> bytes:
+    """The answer as a serialized ModelInferResponse; `output` is rows × columns of the request's datatype.
+
+    Serialized messages that are concatenated parse as one message with the fields of all, so what answers have in
+    common is serialized once, and the rows are copied once.
+    """
+    parts = [
+        _answer_head(request.model, request.datatype, request.rows, request.columns),
+        _parameter("queue_us", round(cost.queue_s * 1e6)),
+        _parameter("compute_us", round(cost.compute_s * 1e6)),
+        _parameter("batch_rows", cost.batch_rows),
+        _parameter("kernel_launches", cost.kernel_launches),
+        _parameter("bytes_moved", cost.bytes_moved),
+        _raw_head(len(output)),
+        output,
+    ]
+    if request.request_id:
+        parts.append(pb.ModelInferResponse(id=request.request_id).SerializeToString())
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _answer_head(model: ServedModel, datatype: Datatype, rows: int, columns: int) -> bytes:
+    response = pb.ModelInferResponse(model_name=model.name, model_version=VERSION)
+    response.outputs.add(name=model.output_name, datatype=datatype.value, shape=(rows, columns))
+    response.parameters["backend"].string_param = model.backend
+    return response.SerializeToString()
+
+
+@lru_cache(maxsize=65536)
+def _parameter(name: str, value: int) -> bytes:
+    response = pb.ModelInferResponse()
+    response.parameters[name].int64_param = value
+    return response.SerializeToString()
+
+
+@lru_cache(maxsize=4096)
+def _raw_head(size_bytes: int) -> bytes:
+    """The tag and length that stand before the bytes of raw_output_contents."""
+    message = pb.ModelInferResponse(raw_output_contents=[b""]).SerializeToString()
+    tag = message[:-1]  # what follows the tag is the length, 0
+    return tag + _varint(size_bytes)
 
 
 def metadata(model: ServedModel) -> pb.ModelMetadataResponse:
@@ -139,15 +168,26 @@ def metadata(model: ServedModel) -> pb.ModelMetadataResponse:
     return response
 
 
+def _varint(value: int) -> bytes:
+    """`value`, not negative, as protobuf writes lengths: seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
 def _layer(request: pb.ModelInferRequest, model: ServedModel) -> int:
-    if "layer" not in request.parameters:
+    parameters = request.parameters
+    if "layer" not in parameters:
         if len(model.layers) == 1:
             return model.layers[0]
         raise InvalidRequest(
             "model",
             f"'{model.name}' has {len(model.layers)} layers: set the int64 parameter 'layer'",
         )
-    parameter = request.parameters["layer"]
+    parameter = parameters["layer"]
     if parameter.WhichOneof("parameter_choice") != "int64_param":
         raise InvalidRequest("model", "parameter 'layer' must be an int64_param")
     layer: int = parameter.int64_param
@@ -157,9 +197,10 @@ def _layer(request: pb.ModelInferRequest, model: ServedModel) -> int:
 
 
 def _check_outputs(request: pb.ModelInferRequest, model: ServedModel) -> None:
-    if not request.outputs:
+    outputs = request.outputs
+    if not outputs:
         return
-    if len(request.outputs) > 1 or request.outputs[0].name != model.output_name:
+    if len(outputs) > 1 or outputs[0].name != model.output_name:
         raise InvalidRequest("shape", f"the only output of '{model.name}' is '{model.output_name}'")
 
 

@@ -64,8 +64,7 @@ class Dispatcher:
         self._pump_scheduled = False
         self._ripe_timer: asyncio.TimerHandle | None = None
         self._jobs: set[Job] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Future[None] | None = None  # made by drain, done when the last job is
         self.models: dict[str, ServedModel] = {}
 
     def __repr__(self) -> str:
@@ -108,7 +107,8 @@ class Dispatcher:
 
     def slot_free(self) -> None:
         """A worker can take another batch."""
-        self._schedule_pump()
+        if not self._batcher.empty:
+            self._schedule_pump()
 
     async def infer(self, request: InferRequest, deadline_s: float) -> tuple[bytes, Cost]:
         """Queues a request and waits for its rows, in the request's datatype.
@@ -132,8 +132,11 @@ class Dispatcher:
         """Takes no more requests; returns when those accepted are answered, or after `timeout_s`."""
         self._batcher.draining = True
         self._schedule_pump()
+        if not self._jobs:
+            return
+        self._idle = self._loop.create_future()
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout_s)
+            await asyncio.wait_for(self._idle, timeout_s)
         except TimeoutError:
             log.warning("drain timed out with %d requests unanswered", len(self._jobs))
 
@@ -145,8 +148,10 @@ class Dispatcher:
             self._batch_refused(sealed, done.status, call_s)
             return
         model = self.models[sealed.key.model]
-        self._record(worker, model, sealed, done, call_s)
         width = row_bytes(model, sealed.key.columns)
+        self._metrics[model.name].computed(
+            worker.device, sealed.rows, sealed.rows * width, done, call_s
+        )
         start = 0
         for work in sealed.works:
             end = start + work.rows * width
@@ -175,12 +180,11 @@ class Dispatcher:
             draining=self.draining,
         )
         job = Job(request, limits, self._loop.create_future(), now_s, deadline_s)
-        job.timer = self._loop.call_later(deadline_s - now_s, job.fail, DeadlineExceeded())
+        job.timer = self._loop.call_later(deadline_s - now_s, _expire, job)
         self._jobs.add(job)
-        self._idle.clear()
         self._batcher.offer(job.works)
         self._metrics[name].accepted(request.rows, len(request.payload))
-        self._schedule_pump()
+        self._pump()
         return job
 
     def _forget(self, job: Job) -> None:
@@ -190,8 +194,8 @@ class Dispatcher:
         if job.timer is not None:
             job.timer.cancel()
         self._jobs.discard(job)
-        if not self._jobs:
-            self._idle.set()
+        if self._idle is not None and not self._jobs and not self._idle.done():
+            self._idle.set_result(None)
 
     def _schedule_pump(self) -> None:
         # Requests that arrive in one turn of the loop are sealed together: the pump runs in the next.
@@ -201,31 +205,24 @@ class Dispatcher:
 
     def _pump(self) -> None:
         self._pump_scheduled = False
+        if self._batcher.empty:
+            return
         now_s = self._clock()
-        while (worker := self._freest_worker()) is not None:
-            if not self._dispatch_one(worker, now_s):
-                break
+        while self._dispatch_one(now_s):
+            pass
         self._arm_ripe_timer()
 
-    def _dispatch_one(self, worker: WorkerPort, now_s: float) -> bool:
-        """Sends one batch to `worker`, or to another free worker that has work; False when none has."""
-        candidates = [
-            worker,
-            *(other for other in self._workers if other is not worker and other.credits),
-        ]
-        for candidate in candidates:
-            sealed = self._batcher.seal(candidate.models, now_s)
+    def _dispatch_one(self, now_s: float) -> bool:
+        """Sends one batch to the freest worker that has work; False when none has."""
+        free = [worker for worker in self._workers if worker.credits]
+        if len(free) > 1:
+            free.sort(key=_credits, reverse=True)
+        for worker in free:
+            sealed = self._batcher.seal(worker.models, now_s)
             if sealed is not None:
-                self._send(candidate, sealed, now_s)
+                self._send(worker, sealed, now_s)
                 return True
         return False
-
-    def _freest_worker(self) -> WorkerPort | None:
-        best = None
-        for worker in self._workers:
-            if worker.credits and (best is None or worker.credits > best.credits):
-                best = worker
-        return best
 
     def _send(self, worker: WorkerPort, sealed: Sealed, now_s: float) -> None:
         model = self.models[sealed.key.model]
@@ -240,27 +237,6 @@ class Dispatcher:
                 series.waited(work.job.cost.queue_s)
         worker.send(sealed, slot, last_deadline_s)
 
-    def _record(
-        self,
-        worker: WorkerPort,
-        model: ServedModel,
-        sealed: Sealed,
-        done: DoneMessage,
-        call_s: float,
-    ) -> None:
-        self._metrics[model.name].computed(
-            metrics.BatchRecord(
-                rows=sealed.rows,
-                padded_rows=done.padded_rows,
-                call_s=call_s,
-                inside_s=done.inside_s,
-                device_s=done.device_s,
-                device=worker.device,
-                batch_bytes=sealed.rows * row_bytes(model, sealed.key.columns),
-                entries=done.entries,
-            )
-        )
-
     def _arm_ripe_timer(self) -> None:
         """Wakes the pump when rows that wait for company have waited long enough."""
         if self._ripe_timer is not None:
@@ -272,3 +248,11 @@ class Dispatcher:
         if free and (ripe_s := self._batcher.next_ripe_s(free)) is not None:
             delay_s = max(0.0, ripe_s - self._clock())
             self._ripe_timer = self._loop.call_later(delay_s, self._schedule_pump)
+
+
+def _expire(job: Job) -> None:
+    job.fail(DeadlineExceeded())
+
+
+def _credits(worker: WorkerPort) -> int:
+    return worker.credits

@@ -31,16 +31,10 @@ class Job:
         self.cost = Cost()
         self.timer: asyncio.TimerHandle | None = None
         key = BatchKey(request.model.name, request.layer, request.columns)
+        largest = limits.max_batch_rows
         self.works = [
-            Work(
-                key,
-                min(limits.max_batch_rows, request.rows - first),
-                accepted_s,
-                deadline_s,
-                self,
-                first,
-            )
-            for first in range(0, request.rows, limits.max_batch_rows)
+            Work(key, min(largest, request.rows - first), accepted_s, deadline_s, self, first)
+            for first in range(0, request.rows, largest)
         ]
         self._pending = len(self.works)
         self._output = [b""] * self._pending
@@ -52,7 +46,10 @@ class Job:
 
     def piece_done(self, work: Work, output: bytes, batch_rows: int, done: DoneMessage) -> None:
         """One piece is back: notes its rows and what its batch cost; the last one answers the request."""
-        self._output[self.works.index(work)] = output
+        index = self.works.index(work)
+        if self._output[index]:
+            return  # its batch ran twice: the first answer stands
+        self._output[index] = output
         cost = self.cost
         cost.compute_s += done.device_s
         cost.batch_rows += batch_rows

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import grpc
@@ -37,18 +38,21 @@ def serve(config: ServiceConfig, ray_address: str | None = None) -> None:
         ConfigError: the configuration cannot be served on this machine.
         StartupError: a worker could not load its models, or a port is taken.
     """
+    stop = _StopSignal()
     run_dir = Path(tempfile.mkdtemp(prefix="gatefuse-"))
     try:
         metrics_dir = run_dir / "metrics"
         metrics_dir.mkdir()
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)
         os.environ.update(_ray_settings(ray_address))
-        _serve_in(run_dir, config, ray_address)
+        _serve_in(run_dir, config, ray_address, stop)
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def _serve_in(run_dir: Path, config: ServiceConfig, ray_address: str | None) -> None:
+def _serve_in(
+    run_dir: Path, config: ServiceConfig, ray_address: str | None, stop: "_StopSignal"
+) -> None:
     # prometheus_client and Ray read their environment when they are imported: it had to be set first.
     from gatefuse import metrics
     from gatefuse.cluster import Cluster
@@ -59,7 +63,7 @@ def _serve_in(run_dir: Path, config: ServiceConfig, ray_address: str | None) -> 
         raise StartupError(f"metrics port {config.metrics_port}: {error.strerror}") from error
     metrics.describe_build(__version__, platform.python_version(), grpc.__version__)
     cluster = Cluster(config, run_dir, ray_address)
-    stop = _stop_on_signal()
+    stop.install()
     try:
         port = _wait_until_ready(cluster, stop)
         if not stop.is_set():
@@ -70,8 +74,11 @@ def _serve_in(run_dir: Path, config: ServiceConfig, ray_address: str | None) -> 
             )
         while not stop.wait(WATCH_S):
             cluster.status()
-        log.info("draining")
-        cluster.stop()
+        if port:
+            log.info("draining")
+            cluster.stop()
+        else:
+            cluster.kill()
     except BaseException:
         cluster.kill()
         raise
@@ -92,20 +99,34 @@ def _ray_settings(address: str | None) -> dict[str, str]:
     return settings
 
 
-def _stop_on_signal() -> threading.Event:
-    stop = threading.Event()
+class _StopSignal:
+    """Set by SIGTERM or SIGINT; a second one does not wait for the drain."""
 
-    def on_signal(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise SystemExit(128 + number)  # a second signal does not wait for the drain
-        stop.set()
+    def __init__(self) -> None:
+        self._set = threading.Event()
+        self.install()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
-    return stop
+    def install(self) -> None:
+        """Takes the signals. Ray takes SIGTERM for itself when it starts, so this is called again after it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def is_set(self) -> bool:
+        """True once a signal came."""
+        return self._set.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits for a signal; True when one came."""
+        return self._set.wait(timeout_s)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._set.is_set():
+            raise SystemExit(128 + number)
+        self._set.set()
 
 
-def _wait_until_ready(cluster: "Cluster", stop: threading.Event) -> int:
+def _wait_until_ready(cluster: "Cluster", stop: _StopSignal) -> int:
+    """The gRPC port, or 0 when it was told to stop before anything was ready."""
     while not stop.is_set():
         status = cluster.status()
         if status.errors:

@@ -202,12 +202,12 @@ class DoneMessage(NamedTuple):
 # A batch of the same model, layer and rows launches the same kernels: the text is made and read once.
 @lru_cache(maxsize=8192)
 def _pack_entries(entries: tuple[Entry, ...]) -> bytes:
-    return json.dumps([asdict(entry) for entry in entries]).encode()
+    return json.dumps(entries).encode()
 
 
 @lru_cache(maxsize=8192)
 def _unpack_entries(text: bytes) -> tuple[Entry, ...]:
-    return tuple(Entry(**entry) for entry in json.loads(text))
+    return tuple(Entry(*fields) for fields in json.loads(text))
 
 
 def _json_body(packet: bytes, kind: Kind) -> Any:

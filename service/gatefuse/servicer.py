@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from gatefuse import __version__, codec, metrics
 from gatefuse.dispatcher import Dispatcher
@@ -90,9 +91,7 @@ class Servicer:
         self._find(request.name, request.version)
         return codec.metadata(self._loaded(request.name, request.version))
 
-    async def _model_infer(
-        self, request: pb.ModelInferRequest, context: Context
-    ) -> pb.ModelInferResponse:
+    async def _model_infer(self, request: pb.ModelInferRequest, context: Context) -> bytes:
         started_s = time.monotonic()
         models = self._dispatcher.models
         if request.model_name not in models:
@@ -139,9 +138,9 @@ class Servicer:
         return codec.find_model(self._dispatcher.models, name, version)
 
 
-def _serialize(message: Any) -> bytes:
-    serialized: bytes = message.SerializeToString()
-    return serialized
+def _serialize(answer: Message | bytes) -> bytes:
+    """ModelInfer's answers come serialized."""
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
 def _observed(name: str, method: Method[Request, Response]) -> Method[Request, Response]:

@@ -141,7 +141,10 @@ class LinkServer:
         if fd == self._server.fileno():
             self._accept()
             return
-        peer = self._peers[fd]
+        peer = self._peers.get(fd)
+        if peer is None:
+            # Found gone when another's answers were sent, after the poll that reported it.
+            return
         if peer.arena is not None and not self._engine.has_room:
             return
         try:
@@ -166,7 +169,10 @@ class LinkServer:
     def _attach(self, peer: _Peer) -> None:
         packet, fd = link.receive_with_fd(peer.sock)
         hello = Hello.unpack(packet)
-        peer.arena = Arena(fd, SlotLayout(hello.slots, hello.region_bytes))
+        try:
+            peer.arena = Arena(fd, SlotLayout(hello.slots, hello.region_bytes))
+        except (OSError, ValueError) as error:
+            raise LinkError("the arena cannot be mapped") from error
         self._engine.attach(peer.arena)
         link.send(peer.sock, link.READY_PACKET)
 

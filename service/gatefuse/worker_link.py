@@ -1,6 +1,7 @@
 """The frontend's end of a link: connects to one worker, keeps its arena, and connects again when the worker is gone."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -20,6 +21,8 @@ from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedMod
 log = logging.getLogger(__name__)
 
 RECONNECT_S = 0.05
+# A client may set a deadline that no 64-bit count of nanoseconds holds; past decades of uptime nobody looks.
+FURTHEST_DEADLINE_S = 1e9
 
 
 @dataclass(slots=True)
@@ -113,13 +116,13 @@ class WorkerLink:
             rows=sealed.rows,
             columns=sealed.key.columns,
             batch_id=self._next_batch_id,
-            last_deadline_ns=int(last_deadline_s * 1e9),
+            last_deadline_ns=int(min(last_deadline_s, FURTHEST_DEADLINE_S) * 1e9),
         )
         try:
             assert self._sock is not None
             link.send(self._sock, message.pack())
         except LinkError:
-            self._loop.call_soon(self._lost)
+            self._loop.call_soon(self._lost, "died")
 
     def kill_if_hung(self, now_s: float) -> None:
         """Kills a worker that holds a batch for longer than the timeout; its rows run elsewhere."""
@@ -127,11 +130,11 @@ class WorkerLink:
         if now_s - oldest_s <= self._batch_timeout_s:
             return
         log.error("%r is silent for %.1f s: killing it", self, now_s - oldest_s)
-        for _ in self._in_flight:
-            metrics.call_ended_badly("timeout", now_s - oldest_s)
         hang_marker(self.path, self._pid).touch()
-        os.kill(self._pid, signal.SIGKILL)
-        self._lost()
+        # It may have died just now.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        self._lost("timeout")
 
     def _readable(self) -> None:
         # One packet a call: the loop calls again while there are more.
@@ -142,11 +145,11 @@ class WorkerLink:
         except BlockingIOError:
             return
         except LinkError:
-            self._lost()
+            self._lost("died")
         except Exception:
             # Nobody else can answer for these batches: they run again elsewhere.
             log.exception("%r could not be read", self)
-            self._lost()
+            self._lost("died")
 
     def _handle(self, packet: bytes) -> None:
         kind = packet[0]
@@ -181,20 +184,22 @@ class WorkerLink:
         link.send(self._sock, hello.pack(), self._arena.fd)
 
     def _done(self, done: DoneMessage) -> None:
-        batch = self._in_flight.pop(done.batch_id)
+        batch = self._in_flight[done.batch_id]
         call_s = time.monotonic() - batch.sent_s
         self._dispatcher.batch_done(self, batch.sealed, batch.slot, done, call_s)
+        # Only now: if its rows could not be handed out, they run again.
+        del self._in_flight[done.batch_id]
         self._free.append(batch.slot)
         self._dispatcher.slot_free()
 
-    def _lost(self) -> None:
+    def _lost(self, outcome: str) -> None:
         """The worker is gone: its batches are the dispatcher's again, and a new connection is tried."""
         if self._sock is None:
             return
         log.warning("%r lost its worker", self)
         batches = [batch.sealed for batch in self._in_flight.values()]
         for batch in self._in_flight.values():
-            metrics.call_ended_badly("died", time.monotonic() - batch.sent_s)
+            metrics.call_ended_badly(outcome, time.monotonic() - batch.sent_s)
         self._disconnect()
         self._dispatcher.worker_lost(self, batches)
         self.open()

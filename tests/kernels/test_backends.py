@@ -134,7 +134,9 @@ def test_layers_of_one_shape_share_a_compilation() -> None:
     layers = [source.load(layer, DType.BF16, CPU) for layer in source.layers]
     counters.clear()
     build_mlp("compiled", layers[0], ledger=Ledger(), max_rows=2).warm_up()
-    assert counters["stats"]["unique_graphs"] == 2, "one compilation for each of the buckets 1 and 2"
+    assert counters["stats"]["unique_graphs"] == 2, (
+        "one compilation for each of the buckets 1 and 2"
+    )
     mlp = build_mlp("compiled", layers[1], ledger=Ledger(), max_rows=2)
     mlp.warm_up()
     x = make_rows(2, layers[1])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gatefuse.batcher import Limits, Sealed
 from gatefuse.codec import MODEL_DATATYPES, InferRequest
-from gatefuse.dispatcher import Dispatcher
+from gatefuse.dispatcher import Dispatcher, Slot
 from gatefuse.link import DoneMessage, ServedModel, Status
 from gatefuse.wire import Datatype, decode, encode
 from gatefuse_kernels.ledger import Entry
@@ -104,12 +104,12 @@ class FakeBatch:
     """A batch that the worker was sent and has not answered."""
 
     sealed: Sealed
-    slot: FakeSlot
+    slot: Slot
     last_deadline_s: float
 
 
 class FakeWorker:
-    """A WorkerPort in the same process. It keeps what it is sent until `finish` or, if `eager`, one turn of the loop."""
+    """A WorkerPort in the same process; it keeps what it is sent until `finish`, or one turn of the loop if eager."""
 
     device = "cpu"
 
@@ -121,12 +121,13 @@ class FakeWorker:
         slots: int = 1,
         eager: bool = False,
     ) -> None:
-        self.models = dict(models)
+        self.models: Mapping[str, ServedModel] = dict(models)
         self._dispatcher = dispatcher
         self._slots = slots
         self._eager = eager
         self.waiting: list[FakeBatch] = []
         self.sent: list[Sealed] = []
+        self.got_batch = asyncio.Event()
 
     @property
     def credits(self) -> int:
@@ -146,11 +147,12 @@ class FakeWorker:
         size = 8192
         return FakeSlot(memoryview(bytearray(b"\xff" * size)), memoryview(bytearray(size)))
 
-    def send(self, sealed: Sealed, slot: FakeSlot, last_deadline_s: float) -> None:
+    def send(self, sealed: Sealed, slot: Slot, last_deadline_s: float) -> None:
         """Keeps the batch."""
         batch = FakeBatch(sealed, slot, last_deadline_s)
         self.waiting.append(batch)
         self.sent.append(sealed)
+        self.got_batch.set()
         if self._eager:
             asyncio.get_running_loop().call_soon(self.finish)
 

@@ -9,13 +9,13 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.service.fakes import ANY_WIDTH, COLUMNS, DEEP, MLP, MODELS, exact_rows, infer_request
 
 from gatefuse import codec
 from gatefuse.codec import Cost
 from gatefuse.errors import InvalidRequest, NotFound
 from gatefuse.wire import Datatype, encode
 from gatefuse_protos import open_inference_pb2 as pb
-from tests.service.fakes import ANY_WIDTH, COLUMNS, DEEP, MLP, MODELS, exact_rows, infer_request
 
 X = exact_rows(0, 2)
 RAW = X.tobytes()
@@ -211,7 +211,9 @@ def test_typed_contents_are_the_same_rows() -> None:
 def test_the_answer() -> None:
     request = infer_request(DEEP, X, Datatype.BF16, layer=2)
     output = encode(2 * X, Datatype.BF16)
-    response = codec.encode(request, output, Cost(0.0000126, 0.002, 9, 4, 2**40))
+    response = pb.ModelInferResponse.FromString(
+        codec.encode(request, output, Cost(0.0000126, 0.002, 9, 4, 2**40))
+    )
     expected = pb.ModelInferResponse(
         model_name="deep", model_version="1", raw_output_contents=[output]
     )
@@ -228,9 +230,17 @@ def test_the_answer() -> None:
     assert response == expected
 
 
-def test_the_answer_carries_the_requests_id() -> None:
-    request = codec.decode(_request(), MODELS)
-    assert codec.encode(request, RAW, Cost()).id == "r-1"
+# Lengths of one, two, three and four bytes on the wire, and their neighbours.
+@pytest.mark.parametrize("rows", [1, 31, 32, 4095, 4096, 524_288])
+@pytest.mark.parametrize("request_id", ["", "r-1", "ü" * 128])
+def test_an_answer_of_any_size_is_parsed(rows: int, request_id: str) -> None:
+    x = np.zeros((rows, 1), np.float32)
+    request = infer_request(ANY_WIDTH, x)._replace(request_id=request_id)
+    answer = pb.ModelInferResponse.FromString(codec.encode(request, x.tobytes(), Cost()))
+    assert list(answer.outputs[0].shape) == [rows, 1]
+    assert answer.raw_output_contents == [x.tobytes()]
+    assert answer.id == request_id
+    assert answer.parameters["batch_rows"].int64_param == 0
 
 
 def test_metadata_of_an_mlp() -> None:

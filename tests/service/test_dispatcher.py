@@ -11,21 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-
-from gatefuse.batcher import Trigger
-from gatefuse.codec import Cost, InferRequest
-from gatefuse.dispatcher import MAX_ATTEMPTS, Dispatcher
-from gatefuse.errors import (
-    ComputeFailed,
-    DeadlineExceeded,
-    Draining,
-    InvalidRequest,
-    NoReplica,
-    QueueFull,
-    ServiceError,
-)
-from gatefuse.link import Status
-from gatefuse.wire import Datatype, encode
 from tests.service.fakes import (
     ANY_WIDTH,
     DEEP,
@@ -38,6 +23,22 @@ from tests.service.fakes import (
     exact_rows,
     infer_request,
 )
+
+from gatefuse.batcher import Limits, Trigger
+from gatefuse.codec import Cost, InferRequest
+from gatefuse.dispatcher import MAX_ATTEMPTS, Dispatcher
+from gatefuse.errors import (
+    ComputeFailed,
+    DeadlineExceeded,
+    Draining,
+    InvalidRequest,
+    NoReplica,
+    QueueFull,
+    ServiceError,
+)
+from gatefuse.job import Job
+from gatefuse.link import DoneMessage, Status
+from gatefuse.wire import Datatype, encode
 
 EMPTY = "Dispatcher(requests=0, Batcher(rows={}, draining=False))"
 Answer = tuple[Any, Cost]
@@ -414,6 +415,20 @@ async def test_a_piece_that_fails_takes_the_rest_of_its_request_out() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_piece_that_comes_back_twice_counts_once() -> None:
+    request = infer_request(MLP, exact_rows(0, 10))
+    future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    job = Job(request, Limits(8, 100), future, 0.0, 1.0)
+    done = DoneMessage(Status.OK, 0, 8, 0, 0.0, DEVICE_S, ())
+    job.piece_done(job.works[0], b"first", 8, done)
+    job.piece_done(job.works[0], b"again", 8, done)
+    assert not future.done()
+    job.piece_done(job.works[1], b"last", 2, done)
+    assert await future == b"firstlast"
+    assert job.cost.batch_rows == 10
+
+
+@pytest.mark.asyncio
 async def test_a_drain_answers_what_was_accepted_and_takes_nothing_new() -> None:
     service = Service()
     worker = service.worker(max_queue_delay_s=60.0)
@@ -478,9 +493,11 @@ async def test_the_queue_is_bounded_by_rows() -> None:
     waiting[0].cancel()
     await settle()
     late = service.ask(6)
-    while not all(task.done() for task in (running, waiting[1], other, late)):
-        await settle()
+    await settle()
+    while worker.waiting:
         worker.finish()
+        await settle()
+    await asyncio.gather(running, waiting[1], other, late)
     assert sum(sealed.rows for sealed in worker.sent) == 8 + 4 + 1 + 6
 
 
@@ -530,9 +547,7 @@ async def test_rows_that_wait_for_company_are_sent_without_any() -> None:
     await settle()
     assert worker.sent == []
     service.clock.now_s += 0.01
-    async with asyncio.timeout(5):
-        while not worker.sent:
-            await asyncio.sleep(0.001)
+    await asyncio.wait_for(worker.got_batch.wait(), 5)
     assert [(sealed.rows, sealed.trigger) for sealed in worker.sent] == [(2, Trigger.TIMEOUT)]
     worker.finish()
     await task

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.service.fakes import ANY_WIDTH, DEEP, MLP
 
 from gatefuse import link
 from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, Status, Welcome
 from gatefuse_kernels.ledger import Entry
-from tests.service.fakes import ANY_WIDTH, DEEP, MLP
 
 WELCOME = Welcome(pid=7, device="cuda:0", batches_in_flight=2, models=(MLP, DEEP, ANY_WIDTH))
 HELLO = Hello(slots=2, region_bytes=8192)

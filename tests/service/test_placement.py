@@ -34,9 +34,7 @@ def test_fewer_replicas_of_shared_weights_use_the_same_workers() -> None:
 
 
 def test_elementwise_models_have_no_weights_to_share() -> None:
-    models = [
-        ModelConfig(name=name, kind="elementwise", expression="x * 2") for name in ("a", "b")
-    ]
+    models = [ModelConfig(name=name, kind="elementwise", expression="x * 2") for name in ("a", "b")]
     assert _names(place(models, 2)) == [["a"], ["b"]]
 
 

@@ -1,14 +1,17 @@
 """The fused MLP where there is no GPU: the same algorithm through torch, no Triton.
 
 Gate and up come from one product with the packed weights, the gate is applied in place to float32
-sums, and one product with `down` follows; only the output is rounded. Two measured choices:
+sums, and one product with `down` follows; only the output is rounded. Two measured choices
+(`benchmarks/kernels_cpu_fused.py`, both forms in one run; AVX2, 2 cores):
 
-- the weights are held in float32 (a second copy, for 16-bit models): without AVX-512 or AMX,
-  16-bit products run several times slower than converting once;
-- the weights are the left operand (`gate_up @ x^T`): the products' large dimension is then M of
-  the GEMM, and gate and up are contiguous halves of the result.
+- The weights are held in float32 (a second copy, for 16-bit models). Without AVX-512 or AMX a
+  16-bit product of 16 rows or more takes 2 to 7 times as long as a float32 one.
+- From a few rows on the weights are the left operand (`gate_up @ x^T`): the GEMM's M is then their
+  large dimension, and gate and up are contiguous halves of the result.
 
-`benchmarks/kernels_cpu_fused.py` measures it against eager in one run.
+The price: one row of a 16-bit model whose weights outgrow the cache takes about twice eager's time,
+for twice the bytes are read. Products of 16-bit weights would avoid that, but round gate and up,
+and the answer would be no better than eager's.
 """
 
 import weakref
@@ -24,6 +27,9 @@ from gatefuse_kernels.workspace import scratch
 
 _BLOCK_ROWS = 1024
 """Rows at a time: bounds the scratch memory; the products are compute-bound well before."""
+
+_FEW_ROWS = 4
+"""Below this the weights as right operand are as fast or faster."""
 
 _float32_weights: weakref.WeakKeyDictionary[MlpWeights, tuple[torch.Tensor, torch.Tensor]] = (
     weakref.WeakKeyDictionary()
@@ -73,8 +79,21 @@ class CpuFusedMlp:
             self._ledger.count(launch)
 
     def _run(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        if x.shape[0] < _FEW_ROWS:
+            self._run_few(x, out)
+            return
         for block, answer in zip(x.split(_BLOCK_ROWS), out.split(_BLOCK_ROWS), strict=True):
             self._run_block(block, answer)
+
+    def _run_few(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        rows = x.shape[0]
+        hidden, intermediate = self._down.shape
+        products = scratch("fused_products", rows, 2 * intermediate, torch.float32)
+        torch.mm(x.float(), self._gate_up.t(), out=products)
+        gated = activate_(products[:, :intermediate], self._weights.activation)
+        gated.mul_(products[:, intermediate:])
+        answer = scratch("fused_answer", rows, hidden, torch.float32)
+        out.copy_(torch.mm(gated, self._down.t(), out=answer))
 
     def _run_block(self, x: torch.Tensor, out: torch.Tensor) -> None:
         rows = x.shape[0]

@@ -7,7 +7,6 @@ start: the endpoint sums them, so several frontends are one service, and counter
 
 from gatefuse.metrics.endpoint import process_died, serve
 from gatefuse.metrics.record import (
-    BatchRecord,
     ModelMetrics,
     RpcMetrics,
     call_ended_badly,
@@ -22,7 +21,6 @@ from gatefuse.metrics.record import (
 )
 
 __all__ = [
-    "BatchRecord",
     "ModelMetrics",
     "RpcMetrics",
     "call_ended_badly",

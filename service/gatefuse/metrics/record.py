@@ -1,11 +1,10 @@
 """Typed methods that count what happened: the call sites' only way to the families."""
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from gatefuse.batcher import Trigger
-from gatefuse.link import ServedModel
+from gatefuse.link import DoneMessage, ServedModel
 from gatefuse.metrics import families
 from gatefuse.metrics.buffers import (
     HistogramBuffer,
@@ -95,23 +94,6 @@ class RpcMetrics:
             _durations(self._method, outcome).observe(duration_s)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRecord:
-    """What is known of a batch when the worker is done with it.
-
-    `batch_bytes` is the size of its rows, which travelled to the worker and back.
-    """
-
-    rows: int
-    padded_rows: int
-    call_s: float
-    inside_s: float
-    device_s: float
-    device: str
-    batch_bytes: int
-    entries: Iterable[Entry]
-
-
 class ModelMetrics:
     """The series of one model, looked up once."""
 
@@ -127,6 +109,9 @@ class ModelMetrics:
         self._batch_rows = _batch_rows(*labels)
         self._batch_requests = _batch_requests(*labels)
         self._padding = _padding(*labels)
+        self._calls_ok = _calls("ok")
+        self._grpc_in = _hops("grpc_in")
+        self._grpc_out = _hops("grpc_out")
         families.queue_capacity_rows.labels(model.name).set(queue_capacity_rows)
         gauge = families.queue_rows.labels(model.name)
         _gauges.append(lambda: gauge.set(queued_rows()))
@@ -135,12 +120,12 @@ class ModelMetrics:
     def accepted(self, rows: int, payload_bytes: int) -> None:
         """A request of `rows` rows entered the queue."""
         self._request_rows.observe(rows)
-        _hops("grpc_in").inc(payload_bytes)
+        self._grpc_in.inc(payload_bytes)
 
     def answered(self, duration_s: float, payload_bytes: int) -> None:
         """A request got its rows."""
         self._duration.observe(duration_s)
-        _hops("grpc_out").inc(payload_bytes)
+        self._grpc_out.inc(payload_bytes)
 
     def waited(self, wait_s: float) -> None:
         """A request's first rows were sealed `wait_s` after it was accepted."""
@@ -152,22 +137,23 @@ class ModelMetrics:
         self._batch_requests.observe(requests)
         _batches(trigger).inc()
 
-    def computed(self, record: BatchRecord) -> None:
-        """A worker finished a batch."""
-        _calls("ok").observe(record.call_s)
-        _overhead.observe(max(0.0, record.call_s - record.inside_s))
-        _busy(*self._labels, record.device).inc(record.device_s)
-        if record.padded_rows > record.rows:
-            self._padding.inc(record.padded_rows - record.rows)
-        on_cpu = record.device == "cpu"
-        for hop in families.REPLICA_HOPS if on_cpu else families.DEVICE_HOPS:
-            _hops(hop).inc(record.batch_bytes)
+    def computed(
+        self, device: str, rows: int, batch_bytes: int, done: DoneMessage, call_s: float
+    ) -> None:
+        """A worker finished a batch of `rows` rows, `batch_bytes` long, which travelled there and back."""
+        self._calls_ok.observe(call_s)
+        _overhead.observe(max(0.0, call_s - done.inside_s))
+        _busy(*self._labels, device).inc(done.device_s)
+        if done.padded_rows > rows:
+            self._padding.inc(done.padded_rows - rows)
+        for hop in families.REPLICA_HOPS if device == "cpu" else families.DEVICE_HOPS:
+            _hops(hop).inc(batch_bytes)
         replayed = False
-        for entry in record.entries:
+        for entry in done.entries:
             self._count_kernel(entry)
             replayed = replayed or entry.mode == "graph"
         if replayed:
-            _replays(*self._labels, str(record.padded_rows)).inc()
+            _replays(*self._labels, str(done.padded_rows)).inc()
 
     def _count_kernel(self, entry: Entry) -> None:
         _launches(*self._labels, entry.kernel, entry.mode).inc(entry.launches)

@@ -1,0 +1,76 @@
+"""A real Llama whose MLPs all run on the service must write the same text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from gatefuse.client import Client
+from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.remote import RemoteMLP, replace_mlps
+from tests.integration.harness import CHECKPOINT, Service, Start
+
+# Logits reach 20, where bf16's unit in the last place is 0.125: measured one unit for both backends, two are allowed.
+LARGEST_LOGIT_DIFFERENCE = 0.25
+
+
+@pytest.fixture(scope="module")
+def service(start: Start) -> Service:
+    model = {"name": "llama-ffn", "checkpoint": str(CHECKPOINT), "backend": "fused"}
+    eager = {"name": "llama-ffn-eager", "like": "llama-ffn", "backend": "eager"}
+    return start({"device": "cpu", "models": [model, eager]})
+
+
+@pytest.fixture(params=["llama-ffn", "llama-ffn-eager"])
+def remote_llama(service: Service, request: pytest.FixtureRequest) -> LlamaForCausalLM:
+    """The checkpoint's model with its four MLPs replaced: no weight of theirs is left in this process."""
+    model = LlamaForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.bfloat16)
+    model.eval()
+    assert replace_mlps(model, service.url, request.param) == (0, 1, 2, 3)
+    assert sum(isinstance(module, RemoteMLP) for module in model.modules()) == 4
+    assert not [name for name, _ in model.named_parameters() if ".mlp." in name]
+    return model
+
+
+def _prompt(tiny_llama: TensorFile) -> torch.Tensor:
+    return torch.from_numpy(tiny_llama["prompt_ids"].copy()).reshape(1, -1)
+
+
+def test_greedy_text_is_the_same(
+    service: Service, remote_llama: LlamaForCausalLM, tiny_llama: TensorFile
+) -> None:
+    prompt = _prompt(tiny_llama)
+    expected = tiny_llama["greedy_ids"].tolist()
+    before = service.scrape_idle()
+    with torch.inference_mode():
+        tokens = remote_llama.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=len(expected),
+            do_sample=False,
+        )
+    assert len(expected) == 64
+    assert tokens[0, prompt.shape[1] :].tolist() == expected
+    answered = service.scrape_idle().value("gatefuse_requests_total", method="ModelInfer", code="OK")
+    # The prompt and then each new token but the last pass through four layers.
+    assert answered - before.value("gatefuse_requests_total", method="ModelInfer", code="OK") == 256
+
+
+def test_logits_of_the_prompt(remote_llama: LlamaForCausalLM, tiny_llama: TensorFile) -> None:
+    with torch.inference_mode():
+        logits = remote_llama(_prompt(tiny_llama)).logits[0].float().numpy()
+    difference = np.abs(logits - tiny_llama["logits"]).max()
+    assert difference <= LARGEST_LOGIT_DIFFERENCE
+
+
+def test_client_is_shared(service: Service) -> None:
+    """One connection for all layers, as the example in the README shows it."""
+    model = LlamaForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.bfloat16)
+    with Client(service.url) as client:
+        replace_mlps(model, client, "llama-ffn")
+        remotes = [module for module in model.modules() if isinstance(module, RemoteMLP)]
+        assert {id(remote.client) for remote in remotes} == {id(client)}
+        with torch.inference_mode():
+            assert model(torch.tensor([[1, 2, 3]])).logits.isfinite().all()
