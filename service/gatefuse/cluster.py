@@ -5,6 +5,7 @@ Ray starts processes, gives each worker its device and starts again whatever die
 
 import logging
 import os
+import socket
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ class Cluster:
         Raises:
             ConfigError: the models cannot be placed on the devices there are.
         """
-        self._config = config
+        self._config = _with_fixed_port(config)
         self._run_dir = run_dir
         _start_ray(ray_address)
         self._device = self._choose_device()
@@ -160,6 +161,15 @@ class Cluster:
         member.pid = report.pid
         if report.error:
             errors.append(report.error)
+
+
+def _with_fixed_port(config: ServiceConfig) -> ServiceConfig:
+    """Picks the port where the configuration leaves it open: a frontend that is replaced must come back on its port."""
+    if config.grpc_port:
+        return config
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    with socket.create_server((config.host.strip("[]"), 0), family=family) as sock:
+        return config.with_overrides({"grpc_port": sock.getsockname()[1]})
 
 
 def _start_ray(address: str | None) -> None:

@@ -184,7 +184,7 @@ class Dispatcher:
         self._jobs.add(job)
         self._batcher.offer(job.works)
         self._metrics[name].accepted(request.rows, len(request.payload))
-        self._pump()
+        self._schedule_pump()
         return job
 
     def _forget(self, job: Job) -> None:

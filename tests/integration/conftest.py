@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from tests.integration.harness import CHECKPOINT, Service, Start, serving
 
 from gatefuse.loadtest.tensors import TensorFile
-from tests.integration.harness import CHECKPOINT, Service, Start, serving
+
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> TensorFile:

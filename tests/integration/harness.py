@@ -137,6 +137,7 @@ class Service:
             return READY.search(self._stdout.read_text())
 
         line = wait_until(ready, START_S, f"ready\n{self.log}")
+        assert line is not None
         self.url, self.metrics_url = line.groups()
         self.run_dir = self._find_run_dir()
         return self

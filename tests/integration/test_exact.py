@@ -9,13 +9,13 @@ import grpc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.integration.harness import CHECKPOINT, Service, Start
 
 from gatefuse.client import Client, Result
 from gatefuse.loadtest.tensors import TensorFile
 from gatefuse.messages import method
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
-from tests.integration.harness import CHECKPOINT, Service, Start
 
 Array: TypeAlias = NDArray[Any]
 
@@ -119,6 +119,7 @@ def test_typed_contents_are_answered_like_raw_ones(
     tensor = request.inputs.add(name="hidden_states", datatype="FP32", shape=x.shape)
     tensor.contents.fp32_contents.extend(x.reshape(-1).tolist())
     with grpc.insecure_channel(service.url) as channel:
+        infer: grpc.UnaryUnaryMultiCallable[pb.ModelInferRequest, pb.ModelInferResponse]
         infer = channel.unary_unary(
             method("ModelInfer"),
             request_serializer=lambda message: message.SerializeToString(),

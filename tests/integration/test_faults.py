@@ -7,25 +7,25 @@ import os
 import shutil
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-
-from gatefuse.aio_client import AioClient
-from gatefuse.client import Client, InferenceError
-from gatefuse.loadtest.tensors import TensorFile
 from tests.integration.harness import (
     CHECKPOINT,
     Scrape,
     Service,
     Start,
-    free_port,
     wait_until,
 )
 from tests.integration.load import IDENTITY_COLUMNS, Load
+
+from gatefuse.aio_client import AioClient
+from gatefuse.client import Client, InferenceError, Result
+from gatefuse.loadtest.tensors import TensorFile
 
 KILLS = 10
 WORKERS = 2
@@ -63,39 +63,38 @@ def service(start: Start) -> Service:
     )
 
 
-def _ready_workers(service: Service) -> list[int] | None:
-    """The workers' processes, once all of them serve."""
-    pids = service.worker_pids()
-    ready = service.scrape().value("gatefuse_replicas", state="ready")
-    return pids if len(pids) == WORKERS and ready == WORKERS else None
-
-
 def _restarts(scrape: Scrape) -> dict[str, float]:
     return scrape.by_label("gatefuse_replica_restarts_total", "cause")
 
 
-def _wait_for_workers(service: Service, without: set[int]) -> None:
-    """Waits until as many workers serve as there were, none of them one of those that were killed."""
+def _more_answers(load: Load, than: int) -> bool:
+    return load.answered > than
+
+
+def _wait_for_workers(service: Service, restarts: float) -> list[int]:
+    """Waits until as many workers serve as there were, after so many restarts; returns their processes."""
 
     def back() -> bool:
-        pids = _ready_workers(service)
-        return pids is not None and not without & set(pids)
+        found = service.scrape()
+        ready = found.value("gatefuse_replicas", state="ready")
+        return ready == WORKERS and sum(_restarts(found).values()) == restarts
 
     wait_until(back, RESTART_S, f"workers are back\n{service.log[-3000:]}")
+    pids = service.worker_pids()
+    assert len(pids) == WORKERS
+    return pids
 
 
 def test_worker_killed_ten_times_under_load(service: Service, tiny_llama: TensorFile) -> None:
     before = service.scrape_idle()
     earlier = before
+    restarts = sum(_restarts(before).values())
+    pids = _wait_for_workers(service, restarts)
     with Load(service.url, tiny_llama) as load:
         for kill in range(KILLS):
-            pids = _ready_workers(service)
-            assert pids is not None
-            answered = load.answered
-            wait_until(lambda at=answered: load.answered > at + 100, 30, "answers under load")
-            victim = pids[kill % WORKERS]
-            os.kill(victim, signal.SIGKILL)
-            _wait_for_workers(service, {victim})
+            wait_until(partial(_more_answers, load, load.answered + 100), 30, "answers under load")
+            os.kill(pids[kill % WORKERS], signal.SIGKILL)
+            pids = _wait_for_workers(service, restarts + kill + 1)
             now = service.scrape()
             assert now.fallen_since(earlier) == []
             earlier = now
@@ -108,7 +107,9 @@ def test_worker_killed_ten_times_under_load(service: Service, tiny_llama: Tensor
     died = after.value("gatefuse_replica_call_seconds_count", outcome="died")
     assert died - before.value("gatefuse_replica_call_seconds_count", outcome="died") >= 1
     ok = after.value("gatefuse_requests_total", method="ModelInfer", code="OK")
-    assert ok - before.value("gatefuse_requests_total", method="ModelInfer", code="OK") == load.issued
+    assert (
+        ok - before.value("gatefuse_requests_total", method="ModelInfer", code="OK") == load.issued
+    )
     again = after.value("gatefuse_batch_rows_sum") - after.value("gatefuse_request_rows_sum")
     assert again > 0
 
@@ -116,8 +117,9 @@ def test_worker_killed_ten_times_under_load(service: Service, tiny_llama: Tensor
 def test_all_workers_killed(service: Service, tiny_llama: TensorFile) -> None:
     row = np.zeros((1, IDENTITY_COLUMNS), np.float32)
     before = service.scrape_idle()
+    restarts = sum(_restarts(before).values())
+    pids = _wait_for_workers(service, restarts)
     with Client(service.url) as client, Load(service.url, tiny_llama, callers=4) as load:
-        pids = wait_until(lambda: _ready_workers(service), RESTART_S, "both workers")
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not client.is_ready(), 2, "not ready")
@@ -129,12 +131,13 @@ def test_all_workers_killed(service: Service, tiny_llama: TensorFile) -> None:
         assert client.is_live()
         assert not client.model_ready("identity")
         assert client.models() == ("llama-ffn", "identity")
-        _wait_for_workers(service, set(pids))
+        _wait_for_workers(service, restarts + WORKERS)
         wait_until(client.is_ready, 10, "ready again")
         answered = load.answered
         wait_until(lambda: load.answered > answered + 50, 30, "answers again")
     assert load.wrong == []
-    assert set(load.failed) == {"UNAVAILABLE"}
+    # Requests that were accepted before are answered by the new workers; new ones are refused.
+    assert set(load.failed) <= {"UNAVAILABLE"}
     after = service.scrape_idle()
     assert after.fallen_since(before) == []
     shed = after.value("gatefuse_requests_shed_total", reason="no_replica")
@@ -148,14 +151,15 @@ def test_stopped_worker_is_killed_and_its_rows_run_elsewhere(
     service: Service, tiny_llama: TensorFile
 ) -> None:
     before = service.scrape_idle()
+    restarts = sum(_restarts(before).values())
+    pids = _wait_for_workers(service, restarts)
     with Load(service.url, tiny_llama) as load:
-        pids = wait_until(lambda: _ready_workers(service), RESTART_S, "both workers")
         os.kill(pids[0], signal.SIGSTOP)
         # The supervisor waits two seconds for a report of each process that says nothing.
         wait_until(
             lambda: pids[0] not in service.worker_pids(), BATCH_TIMEOUT_S + 5, "the hang is noticed"
         )
-        _wait_for_workers(service, {pids[0]})
+        _wait_for_workers(service, restarts + 1)
     assert load.wrong == []
     assert load.failed == {}
     assert load.issued == load.answered
@@ -183,3 +187,94 @@ def test_frontend_killed_comes_back_on_its_port(service: Service, tiny_llama: Te
     after = service.scrape_idle()
     assert after.fallen_since(before) == []
     assert after.value("gatefuse_requests_in_flight") == 0
+
+
+def _slow_config(**more: Any) -> dict[str, Any]:
+    """One worker, and batches of 256 rows that take it a good part of a second."""
+    model = {
+        "name": "slow",
+        "random": {"hidden": 2048, "intermediate": 8192},
+        "backend": "eager",
+        "dtype": "fp32",
+        "batching": {"max_batch_rows": 256},
+    }
+    return {"device": "cpu", "worker_threads": 1, "models": [model], **more}
+
+
+@pytest.mark.asyncio
+async def test_sigterm_under_load_answers_what_was_accepted(start: Start) -> None:
+    service = start(_slow_config())
+    x = np.ones((256, 2048), np.float32)
+    async with AioClient(service.url, timeout_s=60) as client:
+        expected = (await client.infer("slow", x)).output
+        accepted = [asyncio.create_task(client.infer("slow", x)) for _ in range(6)]
+
+        def all_accepted() -> bool:
+            # Two are at the worker, which takes one and has none to spare, or about to leave.
+            return service.scrape().value("gatefuse_queue_rows", model="slow") >= 4 * 256
+
+        await asyncio.to_thread(wait_until, all_accepted, 30, "a queue")
+        service.terminate()
+        # Some of these may be let in before the signal is noticed.
+        late: list[asyncio.Task[Result]] = []
+        while not all(task.done() for task in accepted):
+            late.append(asyncio.create_task(client.infer("slow", x[:1])))
+            await asyncio.sleep(0.05)
+        answers = [await task for task in accepted]
+        outcomes = await asyncio.gather(*late, return_exceptions=True)
+    refused = [error for error in outcomes if isinstance(error, InferenceError)]
+    for answer in answers:
+        np.testing.assert_array_equal(answer.output, expected)
+    assert {error.code for error in refused} == {grpc.StatusCode.UNAVAILABLE}
+    assert "the server is draining" in {error.details for error in refused}
+    assert service.wait_exit() == 0
+
+
+def _copy_of_checkpoint(folder: Path, damage: str) -> Path:
+    """tiny-llama with the named damage in the shard that holds layer 1's up projection."""
+    shutil.copytree(CHECKPOINT, folder)
+    name = b"model.layers.1.mlp.up_proj.weight"
+    for shard in sorted(folder.glob("model-*.safetensors")):
+        content = shard.read_bytes()
+        if name not in content:
+            continue
+        if damage == "truncated":
+            shard.write_bytes(content[: len(content) // 2])
+        elif damage == "missing tensor":
+            shard.write_bytes(content.replace(name, name.replace(b"up_proj", b"xx_proj")))
+        else:
+            header, rest = content.split(name, 1)
+            rest = rest.replace(b"[688,256]", b"[256,688]", 1)
+            shard.write_bytes(header + name + rest)
+        return shard
+    raise AssertionError("no shard holds that tensor")
+
+
+def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
+    """The exit status says it is the configuration's fault; the text names the file, the tensor, both shapes."""
+    told = {
+        "truncated": "corrupt or truncated",
+        "missing tensor": "lacks tensor 'model.layers.1.mlp.up_proj.weight'",
+        "wrong shape": (
+            "'model.layers.1.mlp.up_proj.weight' has shape [256, 688], expected [688, 256]"
+        ),
+    }
+    services: dict[str, Service] = {}
+    shards: dict[str, Path] = {}
+    try:
+        for damage in told:
+            folder = tmp_path / damage.replace(" ", "-")
+            folder.mkdir()
+            shards[damage] = _copy_of_checkpoint(folder / "checkpoint", damage)
+            model = {"name": "llama-ffn", "checkpoint": str(folder / "checkpoint")}
+            services[damage] = Service(folder, {"device": "cpu", "models": [model]})
+        for damage, service in services.items():
+            # It takes as long as a start: nothing is tried again.
+            assert service.wait_exit() == 78
+            (line,) = [line for line in service.log.splitlines() if line.startswith("gatefuse: ")]
+            assert shards[damage].name in line
+            assert told[damage] in line
+            assert "Traceback" not in service.log
+    finally:
+        for service in services.values():
+            service.kill()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.integration.harness import CHECKPOINT, Service, Start
 from transformers import LlamaForCausalLM
 
 from gatefuse.client import Client
 from gatefuse.loadtest.tensors import TensorFile
 from gatefuse.remote import RemoteMLP, replace_mlps
-from tests.integration.harness import CHECKPOINT, Service, Start
 
 # Logits reach 20, where bf16's unit in the last place is 0.125: measured one unit for both backends, two are allowed.
 LARGEST_LOGIT_DIFFERENCE = 0.25
@@ -27,7 +27,6 @@ def service(start: Start) -> Service:
 def remote_llama(service: Service, request: pytest.FixtureRequest) -> LlamaForCausalLM:
     """The checkpoint's model with its four MLPs replaced: no weight of theirs is left in this process."""
     model = LlamaForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.bfloat16)
-    model.eval()
     assert replace_mlps(model, service.url, request.param) == (0, 1, 2, 3)
     assert sum(isinstance(module, RemoteMLP) for module in model.modules()) == 4
     assert not [name for name, _ in model.named_parameters() if ".mlp." in name]
@@ -53,7 +52,9 @@ def test_greedy_text_is_the_same(
         )
     assert len(expected) == 64
     assert tokens[0, prompt.shape[1] :].tolist() == expected
-    answered = service.scrape_idle().value("gatefuse_requests_total", method="ModelInfer", code="OK")
+    answered = service.scrape_idle().value(
+        "gatefuse_requests_total", method="ModelInfer", code="OK"
+    )
     # The prompt and then each new token but the last pass through four layers.
     assert answered - before.value("gatefuse_requests_total", method="ModelInfer", code="OK") == 256
 

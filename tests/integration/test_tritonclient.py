@@ -13,10 +13,10 @@ import pytest
 import tritonclient.grpc
 import tritonclient.grpc.aio
 from numpy.typing import NDArray
+from tests.integration.harness import CHECKPOINT, Service, Start
 from tritonclient.utils import InferenceServerException
 
 from gatefuse.loadtest.tensors import TensorFile
-from tests.integration.harness import CHECKPOINT, Service, Start
 
 Array: TypeAlias = NDArray[Any]
 
@@ -119,7 +119,7 @@ async def test_asyncio_client(service: Service, tiny_llama: TensorFile) -> None:
 
 
 def test_callback_style_calls(service: Service, tiny_llama: TensorFile) -> None:
-    """tritonclient's own concurrency: many calls in flight on one channel, answers by callback."""
+    """Its own concurrency: many calls in flight on one channel, answers by callback."""
     x, exact = tiny_llama["layer.1.input"], tiny_llama["layer.1.output_f64"]
     answers: queue.Queue[tuple[int, Any, Any]] = queue.Queue()
     with tritonclient.grpc.InferenceServerClient(service.url) as client:
@@ -158,7 +158,9 @@ def test_errors_carry_their_status(service: Service) -> None:
         assert ready.value.status() == "StatusCode.NOT_FOUND"
 
 
-@pytest.mark.parametrize("imports", [OURS + THEIRS, THEIRS + OURS], ids=["ours-first", "theirs-first"])
+@pytest.mark.parametrize(
+    "imports", [OURS + THEIRS, THEIRS + OURS], ids=["ours-first", "theirs-first"]
+)
 def test_both_clients_in_one_process(service: Service, imports: str) -> None:
     subprocess.run(
         [sys.executable, "-W", "error", "-c", imports + BOTH_AT_WORK, service.url],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,24 @@ class Service:
         deadline_s = self.clock.now_s + timeout_s
         return asyncio.create_task(self.dispatcher.infer(request, deadline_s))
 
+    async def ask_together(
+        self, worker: FakeWorker, *requests: InferRequest | int, timeouts_s: Sequence[float] = ()
+    ) -> list[asyncio.Task[Answer]]:
+        """Starts requests while the worker is busy, so that all are there when it is free for the next batch."""
+        busy = self.ask(8)
+        await settle()
+        patience = itertools.chain(timeouts_s, itertools.repeat(60.0))
+        tasks = [
+            self.ask(request, timeout_s)
+            for request, timeout_s in zip(requests, patience, strict=False)
+        ]
+        await settle()
+        worker.finish()
+        await busy
+        await settle()
+        del worker.sent[0]
+        return tasks
+
 
 async def settle() -> None:
     """Lets everything that is due run."""
@@ -95,8 +114,7 @@ async def test_rows_come_back_to_who_sent_them() -> None:
     service = Service()
     worker = service.worker()
     requests = [infer_request(MLP, service.rows(rows)) for rows in (1, 3, 4)]
-    tasks = [service.ask(request) for request in requests]
-    await settle()
+    tasks = await service.ask_together(worker, *requests)
     assert [sealed.rows for sealed in worker.sent] == [8]
     worker.finish()
     answers = [await task for task in tasks]
@@ -233,8 +251,8 @@ async def test_a_caller_that_leaves_a_running_batch_harms_nobody() -> None:
     service = Service()
     worker = service.worker()
     requests = [infer_request(MLP, service.rows(rows)) for rows in (2, 3, 2)]
-    first, leaver, last = [service.ask(request) for request in requests]
-    await settle()
+    first, leaver, last = await service.ask_together(worker, *requests)
+    assert [sealed.rows for sealed in worker.sent] == [7]
     leaver.cancel()
     await settle()
     assert leaver.cancelled()
@@ -248,8 +266,7 @@ async def test_a_caller_that_leaves_a_running_batch_harms_nobody() -> None:
 async def test_a_cancel_in_the_turn_of_the_answer() -> None:
     service = Service()
     worker = service.worker()
-    leaver, mate = service.ask(1), service.ask(1)
-    await settle()
+    leaver, mate = await service.ask_together(worker, 1, 1)
     worker.finish()
     leaver.cancel()
     await asyncio.wait([leaver])
@@ -280,7 +297,8 @@ async def test_a_deadline_while_the_batch_runs_ends_one_request_only() -> None:
     service = Service()
     worker = service.worker()
     mate_request = infer_request(MLP, service.rows(2))
-    late, mate = service.ask(3, timeout_s=0.01), service.ask(mate_request)
+    late, mate = await service.ask_together(worker, 3, mate_request, timeouts_s=[0.1])
+    assert [sealed.rows for sealed in worker.sent] == [5]
     assert isinstance(await _error(late), DeadlineExceeded)
     assert not mate.done()
     worker.finish()
@@ -292,8 +310,7 @@ async def test_a_deadline_while_the_batch_runs_ends_one_request_only() -> None:
 async def test_the_worker_is_told_when_the_last_of_a_batch_stops_waiting() -> None:
     service = Service()
     worker = service.worker()
-    tasks = [service.ask(1, timeout_s=timeout_s) for timeout_s in (3.0, 7.0, 5.0)]
-    await settle()
+    tasks = await service.ask_together(worker, 1, 1, 1, timeouts_s=[3.0, 7.0, 5.0])
     assert worker.waiting[0].last_deadline_s == service.clock.now_s + 7.0
     worker.finish()
     await asyncio.gather(*tasks)
@@ -386,8 +403,7 @@ async def test_a_refused_batch_is_refused_for_all_of_it(
 ) -> None:
     service = Service()
     worker = service.worker()
-    tasks = [service.ask(rows) for rows in (2, 3)]
-    await settle()
+    tasks = await service.ask_together(worker, 2, 3)
     worker.finish(status)
     for task in tasks:
         assert isinstance(await _error(task), error)
