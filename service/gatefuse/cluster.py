@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from gatefuse import metrics
 from gatefuse.config import ConfigError, ServiceConfig
 from gatefuse.frontend import Frontend, FrontendReport
+from gatefuse.malloc import KEEP_BIG_BLOCKS
 from gatefuse.placement import place
 from gatefuse.worker import Worker, WorkerReport
 from gatefuse.worker_link import hang_marker
@@ -25,11 +26,6 @@ from gatefuse.worker_link import hang_marker
 log = logging.getLogger(__name__)
 
 REPORT_TIMEOUT_S = 2.0
-# Big buffers come from the heap and stay there: pages that malloc returns must be faulted in again.
-FRONTEND_MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": str(2**30),
-    "MALLOC_TRIM_THRESHOLD_": str(2**30),
-}
 
 
 @dataclass(slots=True)
@@ -127,7 +123,7 @@ class Cluster:
 
     def _start_frontend(self, sockets: list[str]) -> _Member:
         folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
-        variables = {**FRONTEND_MALLOC, "PROMETHEUS_MULTIPROC_DIR": folder}
+        variables = {**KEEP_BIG_BLOCKS, "PROMETHEUS_MULTIPROC_DIR": folder}
         options = {**_pinned_here(), "num_gpus": 0, "runtime_env": {"env_vars": variables}}
         return _Member(ray.remote(Frontend).options(**options).remote(self._config, sockets))
 

@@ -28,7 +28,7 @@ class InferRequest(NamedTuple):
     rows: int
     columns: int
     datatype: Datatype
-    payload: bytes
+    payload: bytes | memoryview
     request_id: str
 
 
@@ -74,8 +74,12 @@ def check_version(name: str, version: str) -> None:
         raise NotFound(f"model '{name}' has no version {version}: its only version is {VERSION}")
 
 
-def decode(request: pb.ModelInferRequest, models: Mapping[str, ServedModel]) -> InferRequest:
-    """Checks a request and returns its rows.
+def decode(
+    request: pb.ModelInferRequest,
+    models: Mapping[str, ServedModel],
+    raw: Sequence[bytes | memoryview] | None = None,
+) -> InferRequest:
+    """Checks a request and returns its rows; `raw` stands for its raw_input_contents if they were taken out of it.
 
     Raises:
         InvalidRequest: it breaks a rule, which the text names; NotFound for an unknown model, version or layer.
@@ -97,7 +101,8 @@ def decode(request: pb.ModelInferRequest, models: Mapping[str, ServedModel]) -> 
     except ValueError as error:
         raise InvalidRequest("dtype", str(error)) from error
     rows, columns = _dimensions(tensor.shape, model)
-    payload = _payload(request, tensor, datatype, rows * columns)
+    raw = request.raw_input_contents if raw is None else raw
+    payload = _payload(raw, tensor, datatype, rows * columns)
     return InferRequest(model, layer, rows, columns, datatype, payload, request_id)
 
 
@@ -221,14 +226,13 @@ def _dimensions(shape: Sequence[int], model: ServedModel) -> tuple[int, int]:
 
 
 def _payload(
-    request: pb.ModelInferRequest,
+    raw: Sequence[bytes | memoryview],
     tensor: pb.ModelInferRequest.InferInputTensor,
     datatype: Datatype,
     elements: int,
-) -> bytes:
+) -> bytes | memoryview:
     expected_bytes = elements * datatype.itemsize
     typed = tensor.HasField("contents")
-    raw = request.raw_input_contents
     if typed and raw:
         raise InvalidRequest("mismatch", "give raw_input_contents or typed contents, not both")
     if typed:
@@ -237,7 +241,7 @@ def _payload(
         raise InvalidRequest(
             "mismatch", "raw_input_contents must have one entry, for the one input"
         )
-    payload: bytes = raw[0]
+    payload = raw[0]
     if len(payload) != expected_bytes:
         raise InvalidRequest(
             "size",

@@ -7,22 +7,32 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from gatefuse import __version__, codec, metrics
+from gatefuse import __version__, codec, metrics, raw_contents
 from gatefuse.dispatcher import Dispatcher
-from gatefuse.errors import InvalidRequest, NoReplica, NotFound, ServiceError, Shed
+from gatefuse.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    NoReplica,
+    NotFound,
+    ServiceError,
+    Shed,
+)
 from gatefuse.link import ServedModel
 from gatefuse_protos import open_inference_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 SERVER_NAME = "gatefuse"
+# A client whose deadline passes cancels the call, and that arrives about when the deadline passes here.
+DEADLINE_SLACK_S = 0.01
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[Request, Context], Awaitable[Response]]
+Handler = Callable[[bytes, Context], Awaitable[Response]]
 
 
 class Servicer:
@@ -41,22 +51,20 @@ class Servicer:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to register with the server."""
-        methods: dict[str, tuple[Method[Any, Any], Any]] = {
-            "ServerLive": (self._server_live, pb.ServerLiveRequest),
-            "ServerReady": (self._server_ready, pb.ServerReadyRequest),
-            "ServerMetadata": (self._server_metadata, pb.ServerMetadataRequest),
-            "ModelReady": (self._model_ready, pb.ModelReadyRequest),
-            "ModelMetadata": (self._model_metadata, pb.ModelMetadataRequest),
-            "ModelInfer": (self._model_infer, pb.ModelInferRequest),
-            "RepositoryIndex": (self._repository_index, pb.RepositoryIndexRequest),
+        methods: dict[str, tuple[Method[Any, Any], Callable[[bytes], Any]]] = {
+            "ServerLive": (self._server_live, pb.ServerLiveRequest.FromString),
+            "ServerReady": (self._server_ready, pb.ServerReadyRequest.FromString),
+            "ServerMetadata": (self._server_metadata, pb.ServerMetadataRequest.FromString),
+            "ModelReady": (self._model_ready, pb.ModelReadyRequest.FromString),
+            "ModelMetadata": (self._model_metadata, pb.ModelMetadataRequest.FromString),
+            "ModelInfer": (self._model_infer, raw_contents.parse),
+            "RepositoryIndex": (self._repository_index, pb.RepositoryIndexRequest.FromString),
         }
-        handlers = {
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             name: grpc.unary_unary_rpc_method_handler(
-                _observed(name, method),
-                request_deserializer=request.FromString,
-                response_serializer=_serialize,
+                _observed(name, parse, method), response_serializer=_serialize
             )
-            for name, (method, request) in methods.items()
+            for name, (method, parse) in methods.items()
         }
         return grpc.method_handlers_generic_handler(pb.SERVICE_NAME, handlers)
 
@@ -91,13 +99,14 @@ class Servicer:
         self._find(request.name, request.version)
         return codec.metadata(self._loaded(request.name, request.version))
 
-    async def _model_infer(self, request: pb.ModelInferRequest, context: Context) -> bytes:
+    async def _model_infer(self, parsed: raw_contents.Parsed, context: Context) -> bytes:
         started_s = time.monotonic()
+        request, raw = parsed
         models = self._dispatcher.models
         if request.model_name not in models:
             self._find(request.model_name, request.model_version)
             self._loaded(request.model_name, request.model_version)
-        infer = codec.decode(request, models)
+        infer = codec.decode(request, models, raw)
         remaining_s = _remaining_s(context)
         if remaining_s is None:
             remaining_s = self._default_timeouts_s[infer.model.name]
@@ -143,27 +152,35 @@ def _serialize(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-def _observed(name: str, method: Method[Request, Response]) -> Method[Request, Response]:
+def _observed(
+    name: str, parse: Callable[[bytes], Request], method: Method[Request, Response]
+) -> Handler[Response]:
     """Wraps a method so that every way it can end is one status, one safe text and one count."""
     series = metrics.RpcMetrics(name)
 
-    async def call(request: Request, context: Context) -> Response:
+    async def call(message: bytes, context: Context) -> Response:
         started_s = time.perf_counter()
         series.started()
         code, outcome = "UNKNOWN", "server"
         try:
-            response = await method(request, context)
+            response = await method(parse(message), context)
             code, outcome = "OK", "ok"
             return response
-        except ServiceError as error:
+        except ServiceError as refusal:
+            code, outcome = refusal.status.name, _count(refusal)
+            await _abort(context, refusal.status, str(refusal))
+        except DecodeError:
+            # gRPC's own parsing would answer UNKNOWN, with the names of our classes.
+            error = InvalidRequest("mismatch", "the request is no message of this method")
             code, outcome = error.status.name, _count(error)
             await _abort(context, error.status, str(error))
         except asyncio.CancelledError:
             # gRPC cancels a handler when the client leaves and when the client's deadline passes.
             remaining_s = _remaining_s(context)
-            late = remaining_s is not None and remaining_s <= 0
-            code = "DEADLINE_EXCEEDED" if late else "CANCELLED"
-            outcome = "shed" if late else "client"
+            late = remaining_s is not None and remaining_s <= DEADLINE_SLACK_S
+            code, outcome = "CANCELLED", "client"
+            if late:
+                code, outcome = "DEADLINE_EXCEEDED", _count(DeadlineExceeded())
             raise
         except Exception:
             log.exception("%s failed", name)

@@ -88,13 +88,12 @@ class Scrape:
 class Service:
     """A running ``gatefuse serve``."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], *, port: int = 0) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Starts the command; ``wait_ready`` waits for it.
 
         Args:
             folder: Where the configuration and the output go.
-            config: What the YAML file says.
-            port: The gRPC port; 0 for any.
+            config: What the YAML file says. Ports that it leaves out are any free ones.
         """
         self._folder = folder
         self.url = ""
@@ -102,9 +101,8 @@ class Service:
         self.run_dir: Path | None = None
         self._seen: set[psutil.Process] = set()
         path = folder / "config.yaml"
-        path.write_text(yaml.safe_dump(dict(config)))
+        path.write_text(yaml.safe_dump({"grpc_port": 0, "metrics_port": 0, **config}))
         command = [str(GATEFUSE), "serve", str(path)]
-        command += ["--grpc-port", str(port), "--metrics-port", "0"]
         with self._stdout.open("w") as out, self._stderr.open("w") as err:
             self.process = subprocess.Popen(command, stdout=out, stderr=err)
         self._root = psutil.Process(self.process.pid)
@@ -233,9 +231,9 @@ class Service:
 
 
 @contextmanager
-def serving(folder: Path, config: Mapping[str, Any], port: int = 0) -> Iterator[Service]:
+def serving(folder: Path, config: Mapping[str, Any]) -> Iterator[Service]:
     """A service that is ready; it is stopped afterwards, which must succeed."""
-    service = Service(folder, config, port=port)
+    service = Service(folder, config)
     try:
         yield service.wait_ready()
         service.stop()

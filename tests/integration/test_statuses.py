@@ -27,6 +27,7 @@ COLUMNS = 64
 SLOW_COLUMNS = 2048
 SLOW_ROWS = 64
 QUEUE_ROWS = 128
+IDENTITY_QUEUE_ROWS = 1024
 MAX_MESSAGE_BYTES = 2 * 2**20
 HASTY_TIMEOUT_MS = 50
 CANCELS = 3000
@@ -53,7 +54,11 @@ def service(start: Start) -> Service:
             "models": [
                 {"name": "llama-ffn", "checkpoint": str(CHECKPOINT), "backend": "fused"},
                 slow,
-                {**identity, "name": "identity"},
+                {
+                    **identity,
+                    "name": "identity",
+                    "batching": {"max_queue_rows": IDENTITY_QUEUE_ROWS},
+                },
                 {**identity, "name": "hasty", "batching": {"default_timeout_ms": HASTY_TIMEOUT_MS}},
                 {
                     "name": "wide",
@@ -208,7 +213,11 @@ BROKEN: dict[str, tuple[Change, grpc.StatusCode, str]] = {
     "more rows than sent": (_shape(2000, 256), BAD, "size"),
     "too wide": (_to("wide", [1, 129]), BAD, "shape"),
     "no columns": (_to("wide", [1, 0]), BAD, "shape"),
-    "more rows than the queue holds": (_to("identity", [8193, 64]), BAD, "size"),
+    "more rows than the queue holds": (
+        _to("identity", [IDENTITY_QUEUE_ROWS + 1, COLUMNS]),
+        BAD,
+        "size",
+    ),
     "no data": (_raw(), BAD, "mismatch"),
     "two entries": (_raw(bytes(1024), b""), BAD, "mismatch"),
     "one byte short": (_raw(bytes(1023)), BAD, "size"),
@@ -318,7 +327,7 @@ def test_message_above_the_limit(channel: grpc.Channel) -> None:
 
 
 def test_health(service: Service, channel: grpc.Channel) -> None:
-    stub = health_pb2_grpc.HealthStub(channel)
+    stub: Any = health_pb2_grpc.HealthStub(channel)
     for name in ("", pb.SERVICE_NAME):
         answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=10)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -417,10 +426,10 @@ async def test_calls_without_a_deadline_get_the_models_own(
 async def test_random_cancels_leave_nothing_and_harm_nobody(service: Service) -> None:
     before = service.scrape_idle()
     draw = random.Random(3)
-    expected = {rows: None for rows in (1, 2)}
     counts: Counter[str] = Counter()
     async with AioClient(service.url, timeout_s=60) as client:
-        answers = {rows: (await client.infer("slow", _slow_rows(rows))).output for rows in expected}
+        answers = {rows: (await client.infer("slow", _slow_rows(rows))).output for rows in (1, 2)}
+        norms = {rows: float(np.linalg.norm(answer)) for rows, answer in answers.items()}
 
         async def leaver() -> None:
             number = counts["issued"] = counts["issued"] + 1
@@ -449,7 +458,8 @@ async def test_random_cancels_leave_nothing_and_harm_nobody(service: Service) ->
                 if number % 3 == 0:
                     rows = 1 + number % 2
                     output = (await client.infer("slow", _slow_rows(rows))).output
-                    np.testing.assert_allclose(output, answers[rows], rtol=1e-5)
+                    # float32 sums come in another order when there is company.
+                    assert np.linalg.norm(output - answers[rows]) <= norms[rows] * 1e-5
                 counts["mates"] += 1
 
         await asyncio.gather(*(leavers() for _ in range(40)), *(mate(i) for i in range(4)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from gatefuse.loadtest.jobs import CellJob, CellReport, LoadTestError, Setup, Target, to_line
+from gatefuse.malloc import KEEP_BIG_BLOCKS
 
 # All processes start a cell at the same instant, this long after the last one was ready.
 _LEAD_S = 0.05
@@ -27,8 +29,11 @@ class Fleet:
     def __init__(self, setup: Setup) -> None:
         """Starts ``setup.parts`` processes. Raises LoadTestError if one cannot read the rows."""
         command = [sys.executable, "-m", "gatefuse.loadtest.process"]
+        environment = {**os.environ, **KEEP_BIG_BLOCKS}
         self._processes = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            )
             for _ in range(setup.parts)
         ]
         try:
