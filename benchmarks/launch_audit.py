@@ -13,11 +13,13 @@ Exits 1 when a backend's counts differ.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="write the counts here")
     options = parser.parse_args()
+    # The profiler complains of a thread that it did not expect; read once, at its first use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with tempfile.TemporaryDirectory(prefix="gatefuse-audit-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         counts = _audit(Path(folder))
@@ -70,7 +74,7 @@ def main() -> int:
     return 0 if equal else 1
 
 
-def _audit(folder: Path) -> dict[str, dict[str, int]]:
+def _audit(folder: Path) -> dict[str, dict[str, Any]]:
     from gatefuse import metrics
 
     socket_path = folder / "worker.sock"
@@ -108,25 +112,27 @@ def _start_worker(socket_path: Path) -> None:
         time.sleep(0.1)
 
 
-def _audit_model(model: str, port: int, metrics_port: int) -> dict[str, int]:
+def _audit_model(model: str, port: int, metrics_port: int) -> dict[str, Any]:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     before = _exported(model, metrics_port)
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        batches = _send(model, port)
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+        requests = _send(model, port)
         torch.cuda.synchronize()
     time.sleep(0.5)  # the frontend writes its counts ten times a second
-    kernels = [
-        event
+    exported = _exported(model, metrics_port) - before
+    kernels = Counter(
+        event.name
         for event in profiler.events() or []
-        if event.device_type == torch.autograd.DeviceType.CUDA
-        and not event.name.startswith(("Memcpy", "Memset"))
-    ]
+        if event.device_type.name == "CUDA" and not event.name.startswith(("Memcpy", "Memset"))
+    )
     return {
-        "requests": batches,
-        "exported": round(_exported(model, metrics_port) - before),
-        "profiled": len(kernels),
+        "requests": requests,
+        "exported": exported.total(),
+        "profiled": kernels.total(),
+        "exported_by_kernel": dict(sorted(exported.items())),
+        "profiled_by_kernel": dict(kernels.most_common()),
     }
 
 
@@ -149,17 +155,23 @@ def _send(model: str, port: int) -> int:
     return len(inputs) * (1 + REQUESTS_PER_SIZE)
 
 
-def _exported(model: str, metrics_port: int) -> float:
+def _exported(model: str, metrics_port: int) -> Counter[str]:
+    """Launches of a model so far, by the kernel label."""
     with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics") as answer:
         lines = answer.read().decode().splitlines()
-    return sum(
-        float(line.rsplit(" ", 1)[1])
-        for line in lines
-        if line.startswith("gatefuse_kernel_launches_total{") and f'model="{model}"' in line
-    )
+    launches: Counter[str] = Counter()
+    for line in lines:
+        kernel = re.search(r'[{,]kernel="([^"]*)"', line)
+        if (
+            kernel
+            and line.startswith("gatefuse_kernel_launches_total{")
+            and f'model="{model}"' in line
+        ):
+            launches[kernel[1]] += round(float(line.rsplit(" ", 1)[1]))
+    return launches
 
 
-def _report(counts: dict[str, dict[str, int]], equal: bool) -> dict[str, Any]:
+def _report(counts: dict[str, dict[str, Any]], equal: bool) -> dict[str, Any]:
     import platform
 
     import torch
@@ -180,10 +192,16 @@ def _report(counts: dict[str, dict[str, int]], equal: bool) -> dict[str, Any]:
     }
 
 
-def _print(counts: dict[str, dict[str, int]]) -> None:
+def _print(counts: dict[str, dict[str, Any]]) -> None:
     print(f"{'model':<14} {'requests':>9} {'exported':>9} {'profiled':>9}")
     for model, count in counts.items():
         print(f"{model:<14} {count['requests']:>9} {count['exported']:>9} {count['profiled']:>9}")
+    for model, count in counts.items():
+        if count["exported"] != count["profiled"]:
+            for side in ("exported", "profiled"):
+                print(f"{model}, {side}:")
+                for kernel, launches in count[f"{side}_by_kernel"].items():
+                    print(f"{launches:>9} {kernel}")
 
 
 if __name__ == "__main__":

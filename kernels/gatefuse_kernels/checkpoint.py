@@ -114,6 +114,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         CheckpointError: something is missing, corrupt, quantized, biased or of the wrong shape.
     """
     path = Path(path)
+    if not path.exists():
+        raise CheckpointError(f"{path}: there is no such file or folder")
     directory = path if path.is_dir() else path.parent
     config_file = directory / "config.json"
     config = read_config(config_file)

@@ -12,6 +12,7 @@ kernels in either count.
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
@@ -111,7 +112,10 @@ class CompiledMlp:
     def _prepare(self, bucket: int) -> tuple[KernelTraffic, ...]:
         like = self._weights.down
         x = torch.zeros(bucket, like.shape[0], dtype=like.dtype, device=like.device)
-        self._forward(x)
+        with warnings.catch_warnings():
+            # Inductor advises TF32 for float32 products. Here float32 means float32, on purpose.
+            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
+            self._forward(x)
         if like.device.type == "cuda":
             with torch.cuda.device(like.device):
                 names = captured_kernels(lambda: self._forward(x))

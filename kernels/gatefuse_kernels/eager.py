@@ -1,6 +1,7 @@
 """The unfused baseline: five torch ops, each reading and writing whole matrices."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -10,19 +11,37 @@ from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.reference import activate_
-from gatefuse_kernels.shapes import row_buckets
+from gatefuse_kernels.shapes import DType, MlpShape, row_buckets
 from gatefuse_kernels.traffic import KernelTraffic, helper_launch
 from gatefuse_kernels.workspace import temporary
 
 _Op = Callable[[], object]
+
+_VECTOR_BYTES = 16
+_EVERY_COUNT_UP_TO = 512
+"""Row counts that `warm_up` runs and measures one by one (a fraction of a millisecond each)."""
+
+
+class _Key(NamedTuple):
+    """What cuBLAS chooses its kernels by."""
+
+    shape: MlpShape
+    dtype: DType
+    device: torch.device
+    rows: int
+    misalignment: int
+
+
+_measured: dict[_Key, tuple[KernelTraffic, ...]] = {}
+"""Launches by key, shared by all layers and models of a shape."""
 
 
 class EagerMlp:
     """gate, up, activation, multiply, down: one torch op each, results kept in place.
 
     On CUDA a product may launch a helper beside its GEMM (cuBLAS's split-K reduction). How many is
-    measured once per row count: for the row buckets in `warm_up`, for any other at its first call,
-    which therefore takes a fraction of a millisecond longer.
+    measured once per row count, by a capture that runs nothing: in `warm_up` for every count up to
+    512 and for the row buckets above, for any other at its first call.
     """
 
     backend = "eager"
@@ -32,7 +51,6 @@ class EagerMlp:
         self._weights = weights
         self._ledger = ledger
         self._max_rows = max_rows
-        self._launches: dict[int, tuple[KernelTraffic, ...]] = {}
 
     @property
     def description(self) -> str:
@@ -44,14 +62,20 @@ class EagerMlp:
         return rows
 
     def warm_up(self) -> None:
-        """Create library handles and measure the launches of each row bucket."""
+        """Load what cuBLAS picks for each row count, and measure its launches."""
         like = self._weights.down
-        for rows in row_buckets(self._max_rows):
-            x = torch.zeros(rows, like.shape[0], dtype=like.dtype, device=like.device)
-            ops = self._ops(x, torch.empty_like(x))
+        counts = set(row_buckets(self._max_rows))
+        if like.device.type == "cuda":
+            counts.update(range(1, min(self._max_rows, _EVERY_COUNT_UP_TO) + 1))
+        x = torch.zeros(self._max_rows, like.shape[0], dtype=like.dtype, device=like.device)
+        out = torch.empty_like(x)
+        for rows in sorted(counts, reverse=True):
+            if self._key(x[:rows], out[:rows]) in _measured:
+                continue
+            ops = self._ops(x[:rows], out[:rows])
             for op in ops:
                 op()
-            self._measure(rows, ops)
+            self._launches(x[:rows], out[:rows], ops)
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor) -> None:
         """Run the five ops; see `Mlp`."""
@@ -61,7 +85,7 @@ class EagerMlp:
         ops = self._ops(x, out)
         for op in ops:
             op()
-        for launch in self._launches.get(rows) or self._measure(rows, ops):
+        for launch in self._launches(x, out, ops):
             self._ledger.count(launch)
 
     def _ops(self, x: torch.Tensor, out: torch.Tensor) -> tuple[_Op, ...]:
@@ -77,20 +101,31 @@ class EagerMlp:
             lambda: torch.mm(gate, weights.down.t(), out=out),
         )
 
-    def _measure(self, rows: int, ops: tuple[_Op, ...]) -> tuple[KernelTraffic, ...]:
-        plan = traffic.eager_mlp(self._weights.shape, rows, self._weights.dtype.itemsize)
-        if self._weights.device.type == "cuda":
-            if torch.cuda.is_current_stream_capturing():
-                # Cannot capture inside a capture; the graph's own node count checks the five.
-                return plan
-            with torch.cuda.device(self._weights.device):
-                plan = tuple(
-                    launch
-                    for op, base in zip(ops, plan, strict=True)
-                    for launch in _with_helpers(base, len(captured_kernels(op)))
-                )
-        self._launches[rows] = plan
-        return plan
+    def _key(self, x: torch.Tensor, out: torch.Tensor) -> _Key:
+        weights = self._weights
+        misalignment = (x.data_ptr() | out.data_ptr()) % _VECTOR_BYTES
+        return _Key(weights.shape, weights.dtype, weights.device, x.shape[0], misalignment)
+
+    def _launches(
+        self, x: torch.Tensor, out: torch.Tensor, ops: tuple[_Op, ...]
+    ) -> tuple[KernelTraffic, ...]:
+        weights = self._weights
+        plan = traffic.eager_mlp(weights.shape, x.shape[0], weights.dtype.itemsize)
+        if weights.device.type != "cuda":
+            return plan
+        key = self._key(x, out)
+        if key in _measured:
+            return _measured[key]
+        if torch.cuda.is_current_stream_capturing():
+            # Cannot capture inside a capture; the graph's own node count checks the five.
+            return plan
+        with torch.cuda.device(weights.device):
+            _measured[key] = tuple(
+                launch
+                for op, base in zip(ops, plan, strict=True)
+                for launch in _with_helpers(base, len(captured_kernels(op)))
+            )
+        return _measured[key]
 
 
 def _with_helpers(base: KernelTraffic, launches: int) -> tuple[KernelTraffic, ...]:

@@ -86,6 +86,8 @@ class ModelConfig(_Strict):
     def _some_layers(cls, layers: Any) -> Any:
         if not layers:
             raise ValueError("name at least one layer, or 'all'")
+        if layers != "all" and len(set(layers)) < len(layers):
+            raise ValueError("a layer is named twice")
         return layers
 
     @model_validator(mode="after")
@@ -102,12 +104,16 @@ class ModelConfig(_Strict):
         for key in ("expression", "columns"):
             if getattr(self, key) is not None:
                 raise ValueError(f"'{key}' belongs to kind: elementwise")
+        if self.constants:
+            raise ValueError("'constants' belongs to kind: elementwise")
 
     def _check_elementwise(self) -> None:
         if self.expression is None:
             raise ValueError("an elementwise model needs an 'expression'")
         if self.checkpoint is not None or self.random is not None:
             raise ValueError("an elementwise model has no 'checkpoint' or 'random' weights")
+        if self.layers != "all":
+            raise ValueError("an elementwise model has no 'layers'")
         if self.backend not in ("eager", "auto"):
             raise ValueError(
                 "an elementwise model runs on backend: eager (or auto) in this version"

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # A batch that takes its worker down is tried on another; one that does so again is given up.
 MAX_ATTEMPTS = 4
+# gRPC's timer and ours do not tick together: what is cancelled this close to a deadline is late.
+DEADLINE_SLACK_S = 0.01
 
 
 class Slot(Protocol):
@@ -119,9 +121,13 @@ class Dispatcher:
         """
         job = self._accept(request, deadline_s)
         try:
+            if len(self._jobs) == 1:
+                self._pump()  # nobody else is here to share a batch with
             output = await job.future
         except asyncio.CancelledError:
-            metrics.caller_left("executing" if job.executing else "queued")
+            # gRPC cancels at the client's deadline too: that is no caller who left.
+            if self._clock() < deadline_s - DEADLINE_SLACK_S:
+                metrics.caller_left("executing" if job.executing else "queued")
             raise
         finally:
             self._forget(job)
@@ -191,6 +197,8 @@ class Dispatcher:
         """Takes out whatever is left of a job: rows that still wait, its timer, its place in the drain's count."""
         for work in job.works:
             self._batcher.discard(work)
+        # A job and its works hold each other: kept so, its rows would wait for the collector, which comes rarely.
+        job.works.clear()
         if job.timer is not None:
             job.timer.cancel()
         self._jobs.discard(job)

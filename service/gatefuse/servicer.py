@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from gatefuse import __version__, codec, metrics, raw_contents
-from gatefuse.dispatcher import Dispatcher
+from gatefuse.dispatcher import DEADLINE_SLACK_S, Dispatcher
 from gatefuse.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -25,8 +25,6 @@ from gatefuse_protos import open_inference_pb2 as pb
 log = logging.getLogger(__name__)
 
 SERVER_NAME = "gatefuse"
-# A client whose deadline passes cancels the call, and that arrives about when the deadline passes here.
-DEADLINE_SLACK_S = 0.01
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -152,6 +150,14 @@ def _serialize(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
+def _parsed(parse: Callable[[bytes], Request], message: bytes) -> Request:
+    """The message of a request. gRPC's own parsing would answer UNKNOWN, with the names of our classes."""
+    try:
+        return parse(message)
+    except DecodeError as error:
+        raise InvalidRequest("mismatch", "the request is no message of this method") from error
+
+
 def _observed(
     name: str, parse: Callable[[bytes], Request], method: Method[Request, Response]
 ) -> Handler[Response]:
@@ -163,17 +169,22 @@ def _observed(
         series.started()
         code, outcome = "UNKNOWN", "server"
         try:
-            response = await method(parse(message), context)
-            code, outcome = "OK", "ok"
-            return response
-        except ServiceError as refusal:
-            code, outcome = refusal.status.name, _count(refusal)
-            await _abort(context, refusal.status, str(refusal))
-        except DecodeError:
-            # gRPC's own parsing would answer UNKNOWN, with the names of our classes.
-            error = InvalidRequest("mismatch", "the request is no message of this method")
-            code, outcome = error.status.name, _count(error)
-            await _abort(context, error.status, str(error))
+            try:
+                response = await method(_parsed(parse, message), context)
+            except ServiceError as error:
+                status, text, outcome = error.status, str(error), _count(error)
+                # The frames it went through hold the request, whose future may hold it in turn.
+                error.__traceback__ = None
+            except Exception:
+                log.exception("%s failed", name)
+                status, text = grpc.StatusCode.INTERNAL, "internal error"
+            else:
+                code, outcome = "OK", "ok"
+                return response
+            code = status.name
+            # gRPC keeps what `abort` raises until the garbage collector comes: not the message with it.
+            del message
+            await _abort(context, status, text)
         except asyncio.CancelledError:
             # gRPC cancels a handler when the client leaves and when the client's deadline passes.
             remaining_s = _remaining_s(context)
@@ -182,10 +193,6 @@ def _observed(
             if late:
                 code, outcome = "DEADLINE_EXCEEDED", _count(DeadlineExceeded())
             raise
-        except Exception:
-            log.exception("%s failed", name)
-            code = "INTERNAL"
-            await _abort(context, grpc.StatusCode.INTERNAL, "internal error")
         finally:
             series.finished(code, outcome, time.perf_counter() - started_s)
 

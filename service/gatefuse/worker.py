@@ -168,7 +168,11 @@ class LinkServer:
 
     def _attach(self, peer: _Peer) -> None:
         packet, fd = link.receive_with_fd(peer.sock)
-        hello = Hello.unpack(packet)
+        try:
+            hello = Hello.unpack(packet)
+        except LinkError:
+            os.close(fd)
+            raise
         try:
             peer.arena = Arena(fd, SlotLayout(hello.slots, hello.region_bytes))
         except (OSError, ValueError) as error:

@@ -18,7 +18,7 @@ def _names(placed: list[list[ModelConfig]]) -> list[list[str]]:
 
 
 def test_models_of_the_same_weights_share_a_worker() -> None:
-    models = [_model("a", 1), _model("b", 2), _model("a-eager", 1), _model("b-eager", 2)]
+    models = [_model("a", 1), _model("a-eager", 1), _model("b", 2), _model("b-eager", 2)]
     assert _names(place(models, 2)) == [["a", "a-eager"], ["b", "b-eager"]]
 
 
