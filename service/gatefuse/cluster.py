@@ -181,6 +181,7 @@ def _init_ray(address: str | None) -> None:
     if address is None:
         ray.init(
             include_dashboard=False,
+            num_cpus=0,  # actors ask for none, and for each core Ray would keep a spare process
             _node_ip_address="127.0.0.1",
             object_store_memory=100 * 2**20,
             log_to_driver=True,

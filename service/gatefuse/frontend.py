@@ -111,11 +111,12 @@ class Frontend:
             await asyncio.sleep(WATCH_S)
 
     async def _drain(self) -> None:
-        self._watch_task.cancel()
+        self._servicer.leaving = True
         await self._server.set_serving(False)
         await asyncio.sleep(self._config.drain_delay_s)
         await self._dispatcher.drain(self._config.drain_timeout_s)
         await self._server.stop(grace_s=1.0)
+        self._watch_task.cancel()
         metrics.flush()
         for link in self._links:
             link.close()

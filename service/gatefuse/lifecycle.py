@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 0.5
 STARTUP_POLL_S = 0.1
+# A Unix socket's path holds 107 characters, and the workers' are made in the run folder.
+MAX_RUN_DIR_LENGTH = 85
 
 
 class StartupError(RuntimeError):
@@ -41,6 +43,8 @@ def serve(config: ServiceConfig, ray_address: str | None = None) -> None:
     stop = _StopSignal()
     run_dir = Path(tempfile.mkdtemp(prefix="gatefuse-"))
     try:
+        if len(str(run_dir)) > MAX_RUN_DIR_LENGTH:
+            raise StartupError(f"sockets cannot be made in {run_dir}: set TMPDIR to a shorter path")
         metrics_dir = run_dir / "metrics"
         metrics_dir.mkdir()
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)
@@ -62,7 +66,10 @@ def _serve_in(
     except OSError as error:
         raise StartupError(f"metrics port {config.metrics_port}: {error.strerror}") from error
     metrics.describe_build(__version__, platform.python_version(), grpc.__version__)
-    cluster = Cluster(config, run_dir, ray_address)
+    try:
+        cluster = Cluster(config, run_dir, ray_address)
+    except SystemExit:
+        return  # SIGTERM while Ray, which had taken it for itself, was starting
     stop.install()
     try:
         port = _wait_until_ready(cluster, stop)
@@ -72,8 +79,7 @@ def _serve_in(
                 f"metrics http://{config.host}:{metrics_port}/metrics",
                 flush=True,
             )
-        while not stop.wait(WATCH_S):
-            cluster.status()
+        _watch(cluster, stop)
         if port:
             log.info("draining")
             cluster.stop()
@@ -84,6 +90,16 @@ def _serve_in(
         raise
     finally:
         endpoint.shutdown()
+
+
+def _watch(cluster: "Cluster", stop: "_StopSignal") -> None:
+    """Looks at the actors until a signal comes; says once what is wrong with one that was replaced."""
+    reported: list[str] = []
+    while not stop.wait(WATCH_S):
+        errors = cluster.status().errors
+        if errors and errors != reported:
+            log.error("%s", "; ".join(errors))
+        reported = errors
 
 
 def _ray_settings(address: str | None) -> dict[str, str]:

@@ -40,12 +40,17 @@ class Servicer:
         """`default_timeouts_s` names every configured model; it holds for calls without a deadline."""
         self._dispatcher = dispatcher
         self._default_timeouts_s = default_timeouts_s
+        self.leaving = False  # set before a drain: no longer ready, still answering
 
     @property
     def ready(self) -> bool:
-        """True when every configured model has a worker and the server is not draining."""
+        """True when every configured model has a worker and the server is not on its way out."""
         models = self._default_timeouts_s
-        return not self._dispatcher.draining and all(map(self._dispatcher.is_ready, models))
+        return not self._going and all(map(self._dispatcher.is_ready, models))
+
+    @property
+    def _going(self) -> bool:
+        return self.leaving or self._dispatcher.draining
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What to register with the server."""
@@ -88,7 +93,7 @@ class Servicer:
     ) -> pb.ModelReadyResponse:
         self._find(request.name, request.version)
         return pb.ModelReadyResponse(
-            ready=not self._dispatcher.draining and self._dispatcher.is_ready(request.name)
+            ready=not self._going and self._dispatcher.is_ready(request.name)
         )
 
     async def _model_metadata(
@@ -124,7 +129,7 @@ class Servicer:
         return response
 
     def _state(self, name: str) -> tuple[str, str]:
-        if self._dispatcher.draining:
+        if self._going:
             return "UNAVAILABLE", "the server is draining"
         if self._dispatcher.is_ready(name):
             return "READY", ""

@@ -32,7 +32,10 @@ def call_and_wait(url: str, sent: int) -> None:
     )
     with grpc.insecure_channel(url) as channel:
         grpc.channel_ready_future(channel).result(timeout=30)
-        call = channel.unary_unary(method("ModelInfer")).future(request.SerializeToString())
+        infer: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            method("ModelInfer")
+        )
+        call = infer.future(request.SerializeToString())
         os.write(sent, b"s")
         call.result()
     signal.pause()

@@ -1,4 +1,4 @@
-"""Requests without a pause from a thread of their own, every answer looked at: what faults are tried against."""
+"""Requests one after the other from a thread of their own, every answer looked at: what faults are tried against."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ FUSED_GATE = 2.6e-3
 IDENTITY_COLUMNS = 64
 # A worker killed on a busy machine of two cores is back long before.
 TIMEOUT_S = 60.0
+PAUSE_S = 0.005
 
 
 class Load:
@@ -80,6 +81,8 @@ class Load:
             try:
                 await _once(kind(client, number))
                 self.answered += 1
+                # The cores are shared with the worker that has to come back.
+                await asyncio.sleep(PAUSE_S)
             except InferenceError as error:
                 self.failed[error.code.name] += 1
                 await asyncio.sleep(0.02)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.integration.harness import (
     CHECKPOINT,
+    START_S,
     Scrape,
     Service,
     Start,
@@ -278,3 +279,16 @@ def test_bad_checkpoints_are_refused(tmp_path: Path) -> None:
     finally:
         for service in services.values():
             service.kill()
+
+
+def test_sigterm_while_models_load(tmp_path: Path) -> None:
+    model = {"name": "llama-ffn", "checkpoint": str(CHECKPOINT), "backend": "eager"}
+    service = Service(tmp_path, {"device": "cpu", "models": [model]})
+    try:
+        # The last process that is started: none of them is ready yet.
+        wait_until(service.frontend_pids, START_S, "a frontend process")
+        service.terminate()
+        assert service.wait_exit() == 0
+    finally:
+        service.kill()
+    assert "ready:" not in service.log

@@ -13,6 +13,7 @@ from gatefuse_kernels.backends import Mlp, build_mlp
 from gatefuse_kernels.elementwise import build_elementwise
 from gatefuse_kernels.expression import parse_expression
 from gatefuse_kernels.graphs import GraphedMlp
+from gatefuse_kernels.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType, row_buckets
@@ -69,7 +70,7 @@ def kernels_run(profile: torch.profiler.profile) -> list[str]:
 def profiled(*work: object) -> list[str]:
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=activities) as profile:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         for step in work:
             assert callable(step)
             step()
@@ -124,11 +125,33 @@ def test_direct_launches_equal_the_profilers(backend: str, dtype: DType) -> None
     for rows in (1, 3, 16, 64, 70):
         x = make_rows(rows, weights)
         out = torch.empty_like(x)
-        # The first direct call at a new row count may still measure; count the second.
-        mlp(x, out)
-        ledger.drain()
         names = profiled(lambda x=x, out=out: mlp(x, out))
         assert counted(ledger) == len(names), (rows, names)
+
+
+def test_a_row_count_that_warm_up_did_not_see() -> None:
+    """Its first call measures, too: by a capture, which must run nothing beside the five ops."""
+    weights = make_weights(4096, 14336)
+    ledger = Ledger()
+    mlp = build_mlp("eager", weights, ledger=ledger, max_rows=1000)
+    mlp.warm_up()
+    x = make_rows(777, weights)
+    out = torch.empty_like(x)
+    names = profiled(lambda: mlp(x, out), lambda: mlp(x, out))
+    assert counted(ledger) == len(names), names
+
+
+def test_a_capture_runs_nothing() -> None:
+    x = torch.zeros(8, 8, device=CUDA)
+
+    def work() -> None:
+        x.add_(1)
+
+    work()
+    captured: list[str] = []
+    assert profiled(lambda: captured.extend(captured_kernels(work))) == []
+    assert len(captured) == 1
+    assert x.eq(1).all()
 
 
 def make_graphs(
