@@ -1,6 +1,6 @@
 """fused, eager and compiled MLPs on one GPU: CUDA-graph replays, in one run, weights cold in L2.
 
-    python benchmarks/kernels_first.py [--json benchmarks/results/NAME.json] [--rows 1,16,64,256]
+    python benchmarks/kernels_first.py [--json benchmarks/results/NAME.json] [--rows 1,16,256]
 
 Several copies of the weights take turns, more bytes than L2 holds, so that each replay streams them
 from memory as a model's successive layers would. The forms take turns, too, so that clocks and
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import statistics
 import sys
 import time
@@ -70,6 +71,7 @@ def main() -> int:
         )
     if arguments.json:
         report = {
+            "command": command(arguments),
             "machine": machine(),
             "shape": str(shape),
             "dtype": dtype.value,
@@ -85,12 +87,20 @@ def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", type=Path, help="also write the figures here")
-    parser.add_argument("--rows", default="1,16,64,256")
+    parser.add_argument("--rows", default="1,2,4,8,16,32,64,128,256")
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--intermediate", type=int, default=14336)
     parser.add_argument("--dtype", default="bf16", choices=[dtype.value for dtype in DType])
     parser.add_argument("--rounds", type=int, default=200, help="timed rounds over all copies")
     return parser.parse_args()
+
+
+def command(arguments: argparse.Namespace) -> str:
+    """What was run, less where the figures went."""
+    given = {name: value for name, value in vars(arguments).items() if name != "json"}
+    return " ".join(
+        ("python benchmarks/kernels_first.py", *(f"--{k} {v}" for k, v in given.items()))
+    )
 
 
 def weight_copies(shape: MlpShape, dtype: DType) -> list[MlpWeights]:
@@ -214,6 +224,7 @@ def machine() -> dict[str, object]:
 
     return {
         "device": torch.cuda.get_device_name(),
+        "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": triton.__version__,
         "date": time.strftime("%Y-%m-%d"),

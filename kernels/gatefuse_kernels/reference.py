@@ -12,6 +12,12 @@ from gatefuse_kernels.shapes import Activation, DType
 FUSED_ERROR_LIMIT = {DType.BF16: 2.6e-3, DType.FP16: 3.2e-4, DType.FP32: 1e-5}
 """Largest relative Frobenius error of a form that applies the gate to float32 sums."""
 
+_FLOAT32_SUMS = 1e-4
+"""A limit below this is float32's."""
+
+_TENSOR_CORE_SUMS = 5e-5
+"""What they lose, as they truncate each addend: 2.6e-5 measured on an H200 at 4096x14336."""
+
 
 def activate(gate: torch.Tensor, activation: Activation) -> torch.Tensor:
     """The activation as torch computes it, out of place."""
@@ -43,10 +49,14 @@ def mlp_reference(x: torch.Tensor, weights: MlpWeights) -> torch.Tensor:
     Returns:
         `[M, H]` float64.
     """
+    return _gated(x, weights) @ weights.down.double().t()
+
+
+def _gated(x: torch.Tensor, weights: MlpWeights) -> torch.Tensor:
     x64 = x.double()
     gate = x64 @ weights.gate.double().t()
     up = x64 @ weights.up.double().t()
-    return (activate(gate, weights.activation) * up) @ weights.down.double().t()
+    return activate(gate, weights.activation) * up
 
 
 def eager_mlp(x: torch.Tensor, weights: MlpWeights) -> torch.Tensor:
@@ -78,30 +88,48 @@ class Accuracy:
 
     Attributes:
         error: of the answer, against float64.
+        rounding_error: of the float64 answer with h and the output rounded once each, which is
+            what the fused form does; for the same inputs.
         eager_error: of the five rounded ops, for the same inputs.
         limit: the dtype's `FUSED_ERROR_LIMIT`.
         outputs: elements of the answer.
     """
 
     error: float
+    rounding_error: float
     eager_error: float
     limit: float
     outputs: int
 
     @property
     def is_fused_grade(self) -> bool:
-        """Within the limit, and no worse than eager; few outputs get a statistical allowance."""
-        allowance = 1 + 2 / math.sqrt(self.outputs) if self.outputs else 1.0
-        # Eager's float32 sums differ in nothing but their order: there is nothing to compare.
-        bound = self.limit if self.limit < 1e-4 else min(self.limit, self.eager_error)
-        return self.error <= bound * allowance
+        """Within the limit, and no worse than the two roundings alone, nor than eager.
+
+        Few outputs scatter, by 1 / sqrt(outputs). In 14,000 draws of 37 to 1000 outputs, float32
+        sums rounded twice: the error's own standard deviation was 0.9 to 1.45 times that, so four
+        of them are allowed above the limit, which is for large answers. Sums that round the other
+        way moved the error by less than 1.5 times that from the two roundings of the same inputs.
+        The sums of tensor cores add an error of their own, which shows beside fp16's roundings.
+        """
+        if self.outputs == 0:
+            return self.error == 0
+        scatter = 1 / math.sqrt(self.outputs)
+        if self.limit < _FLOAT32_SUMS:
+            # Float32 sums differ in nothing but their order: there is nothing to compare.
+            return self.error <= self.limit
+        rounding = math.hypot(self.rounding_error, _TENSOR_CORE_SUMS) * (1 + 2 * scatter)
+        eager = self.eager_error * (1 + 2 * scatter)
+        return self.error <= min(rounding, eager, self.limit * (1 + 6 * scatter))
 
 
 def measure_accuracy(answer: torch.Tensor, x: torch.Tensor, weights: MlpWeights) -> Accuracy:
-    """Compare an answer `[M, H]` for x `[M, H]` with the truth, and eager's with it too."""
-    truth = mlp_reference(x, weights)
+    """Compare an answer `[M, H]` for x `[M, H]` with the truth, and the baselines with it too."""
+    h, down = _gated(x, weights), weights.down.double().t()
+    truth = h @ down
+    rounded = (h.to(x.dtype).double() @ down).to(x.dtype)
     return Accuracy(
         relative_error(answer, truth),
+        relative_error(rounded, truth),
         relative_error(eager_mlp(x, weights), truth),
         FUSED_ERROR_LIMIT[weights.dtype],
         truth.numel(),

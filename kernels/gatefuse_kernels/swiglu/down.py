@@ -38,7 +38,8 @@ def swiglu_down(
 
     h_tile = h_ptr + first_row * INTERMEDIATE
     weight_tile = weight_ptr + first_column * INTERMEDIATE
-    h_offset = tl.minimum(row, rows_left - 1)[:, None] * INTERMEDIATE + inner[None, :]
+    h_offset = row[:, None] * INTERMEDIATE + inner[None, :]
+    is_token = (row < rows_left)[:, None]
     weight_offset = tl.minimum(column, columns_left - 1)[:, None] * INTERMEDIATE + inner[None, :]
 
     if SWAPPED:
@@ -46,12 +47,12 @@ def swiglu_down(
     else:
         total = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), tl.float32)
     for start in range(0, INTERMEDIATE - INTERMEDIATE % BLOCK_INNER, BLOCK_INNER):
-        h = tl.load(h_tile + start + h_offset)
+        h = tl.load(h_tile + start + h_offset, mask=is_token, other=0.0)
         total = product(tl.load(weight_tile + start + weight_offset), h, total, SWAPPED)
     if INTERMEDIATE % BLOCK_INNER != 0:
         start = INTERMEDIATE - INTERMEDIATE % BLOCK_INNER
         inside = (inner < INTERMEDIATE % BLOCK_INNER)[None, :]
-        h = tl.load(h_tile + start + h_offset, mask=inside, other=0.0)
+        h = tl.load(h_tile + start + h_offset, mask=is_token & inside, other=0.0)
         weight = tl.load(weight_tile + start + weight_offset, mask=inside, other=0.0)
         total = product(weight, h, total, SWAPPED)
 
