@@ -62,7 +62,7 @@ MODEL = """\
     columns: {columns}
     dtype: fp32
     backend: eager
-    batching: {{max_batch_rows: 256}}
+    batching: {{max_batch_rows: 256, max_queue_delay_us: 3000}}
 """
 
 

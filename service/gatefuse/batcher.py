@@ -10,6 +10,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gatefuse.company import Company
+
 
 class BatchKey(NamedTuple):
     """Rows with the same key may share a batch."""
@@ -99,6 +101,7 @@ class Batcher:
         self._limits: dict[str, Limits] = {}
         self._waiting: dict[BatchKey, _RowQueue] = {}  # queues that hold at least one work
         self._queued_rows: dict[str, int] = {}
+        self._company: dict[str, Company] = {}
         self.draining = False
 
     def __repr__(self) -> str:
@@ -111,6 +114,7 @@ class Batcher:
         for model, limit in limits.items():
             self._limits[model] = limit
             self._queued_rows.setdefault(model, 0)
+            self._company.setdefault(model, Company(limit.max_queue_delay_s))
 
     @property
     def empty(self) -> bool:
@@ -130,6 +134,14 @@ class Batcher:
         for work in works:
             self._queue(work.key).append(work)
             self._queued_rows[work.key.model] += work.rows
+
+    def arrived(self, model: str, now_s: float) -> None:
+        """A request for `model` was accepted."""
+        self._company[model].arrived(now_s)
+
+    def left(self, model: str, now_s: float) -> None:
+        """A request for `model` was answered, or its caller left."""
+        self._company[model].left(now_s)
 
     def requeue(self, works: Sequence[Work]) -> None:
         """Puts works of a lost batch back at the head, in their old order."""
@@ -158,16 +170,16 @@ class Batcher:
             if key.model not in models:
                 continue
             head = self._live_head(key, now_s)
-            if head is None or self._ripe_at_s(key, head) > now_s:
+            if head is None or self._ripe_at_s(key, head, now_s) > now_s:
                 continue
             if best is None or head.arrived_s < best_arrived_s:
                 best, best_arrived_s = key, head.arrived_s
         return None if best is None else self._take(best, now_s)
 
-    def next_ripe_s(self, models: Container[str]) -> float | None:
+    def next_ripe_s(self, models: Container[str], now_s: float) -> float | None:
         """When the first waiting queue becomes ripe, for a timer; None when nothing waits."""
         times = [
-            self._ripe_at_s(key, queue.head())
+            self._ripe_at_s(key, queue.head(), now_s)
             for key, queue in self._waiting.items()
             if key.model in models
         ]
@@ -189,9 +201,15 @@ class Batcher:
             self.discard(head)
         return None
 
-    def _ripe_at_s(self, key: BatchKey, head: Work) -> float:
+    def _ripe_at_s(self, key: BatchKey, head: Work, now_s: float) -> float:
         limits = self._limits[key.model]
-        if self.draining or self._waiting[key].rows >= limits.max_batch_rows:
+        queue = self._waiting[key]
+        if (
+            not limits.max_queue_delay_s
+            or self.draining
+            or queue.rows >= limits.max_batch_rows
+            or len(queue.works) >= self._company[key.model].expected(now_s)
+        ):
             return head.arrived_s
         return head.arrived_s + limits.max_queue_delay_s
 
@@ -212,7 +230,7 @@ class Batcher:
             trigger = Trigger.FULL
         elif self.draining:
             trigger = Trigger.DRAIN
-        elif limits.max_queue_delay_s:
+        elif limits.max_queue_delay_s and now_s >= works[0].arrived_s + limits.max_queue_delay_s:
             trigger = Trigger.TIMEOUT
         else:
             trigger = Trigger.IDLE

@@ -188,6 +188,7 @@ class Dispatcher:
         job = Job(request, limits, self._loop.create_future(), now_s, deadline_s)
         job.timer = self._loop.call_later(deadline_s - now_s, _expire, job)
         self._jobs.add(job)
+        self._batcher.arrived(name, now_s)
         self._batcher.offer(job.works)
         self._metrics[name].accepted(request.rows, len(request.payload))
         self._schedule_pump()
@@ -201,6 +202,7 @@ class Dispatcher:
         job.works.clear()
         if job.timer is not None:
             job.timer.cancel()
+        self._batcher.left(job.request.model.name, self._clock())
         self._jobs.discard(job)
         if self._idle is not None and not self._jobs and not self._idle.done():
             self._idle.set_result(None)
@@ -253,8 +255,9 @@ class Dispatcher:
         if self._batcher.empty:
             return
         free = {model for worker in self._workers if worker.credits for model in worker.models}
-        if free and (ripe_s := self._batcher.next_ripe_s(free)) is not None:
-            delay_s = max(0.0, ripe_s - self._clock())
+        now_s = self._clock()
+        if free and (ripe_s := self._batcher.next_ripe_s(free, now_s)) is not None:
+            delay_s = max(0.0, ripe_s - now_s)
             self._ripe_timer = self._loop.call_later(delay_s, self._schedule_pump)
 
 

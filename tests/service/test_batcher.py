@@ -80,26 +80,56 @@ def test_what_does_not_fit_stays_at_the_head(batcher: Batcher) -> None:
     assert _seal(batcher) == Sealed(KEY, tuple(works[1:]), 5, Trigger.IDLE)
 
 
+def _crowd(batcher: Batcher, now_s: float, requests: int = 100) -> None:
+    """So many requests were here together and have just been answered."""
+    for _ in range(requests):
+        batcher.arrived("slow", now_s)
+    for _ in range(requests):
+        batcher.left("slow", now_s)
+
+
 def test_rows_that_wait_for_company_leave_when_their_delay_is_over(batcher: Batcher) -> None:
+    _crowd(batcher, 10.0)
     batcher.offer([_work(1, 10.0, SLOW_KEY), _work(2, 10.2, SLOW_KEY)])
     assert batcher.seal(EVERY_MODEL, 10.0) is None
-    assert batcher.next_ripe_s(EVERY_MODEL) == 10.0 + DELAY_S
+    assert batcher.next_ripe_s(EVERY_MODEL, 10.0) == 10.0 + DELAY_S
+    _crowd(batcher, 10.0 + DELAY_S - 1e-9)
     assert batcher.seal(EVERY_MODEL, 10.0 + DELAY_S - 1e-9) is None
     sealed = _seal(batcher, 10.0 + DELAY_S)
     assert (sealed.rows, sealed.trigger) == (3, Trigger.TIMEOUT)
-    assert batcher.next_ripe_s(EVERY_MODEL) is None
+    assert batcher.next_ripe_s(EVERY_MODEL, 50.0) is None
 
 
 def test_a_full_batch_does_not_wait_for_company(batcher: Batcher) -> None:
+    _crowd(batcher, 10.0)
     works = [_work(rows, 10.0, SLOW_KEY) for rows in (5, 2, 1)]
     batcher.offer(works[:2])
     assert batcher.seal(EVERY_MODEL, 10.0) is None
     batcher.offer(works[2:])
-    assert batcher.next_ripe_s(EVERY_MODEL) == 10.0
+    assert batcher.next_ripe_s(EVERY_MODEL, 10.0) == 10.0
     assert _seal(batcher, 10.0) == Sealed(SLOW_KEY, tuple(works), 8, Trigger.FULL)
 
 
+def test_who_is_expected_back_is_waited_for_and_nobody_else(batcher: Batcher) -> None:
+    _crowd(batcher, 10.0, requests=3)
+    works = [_work(1, 10.001, SLOW_KEY) for _ in range(3)]
+    for work in works:
+        assert batcher.seal(EVERY_MODEL, 10.002) is None
+        batcher.offer([work])
+    assert _seal(batcher, 10.002) == Sealed(SLOW_KEY, tuple(works), 3, Trigger.IDLE)
+
+
+def test_a_lone_client_waits_for_nobody(batcher: Batcher) -> None:
+    for number in range(5):
+        now_s = 10.0 + number / 1000
+        batcher.arrived("slow", now_s)
+        batcher.offer([_work(1, now_s, SLOW_KEY)])
+        assert _seal(batcher, now_s).trigger is Trigger.IDLE
+        batcher.left("slow", now_s)
+
+
 def test_a_drain_waits_for_nothing(batcher: Batcher) -> None:
+    _crowd(batcher, 10.0)
     works = [_work(1, 10.0, SLOW_KEY)]
     batcher.offer(works)
     batcher.draining = True
@@ -126,7 +156,7 @@ def test_rows_of_different_layers_and_widths_never_share_a_batch(batcher: Batche
 def test_only_models_that_the_worker_serves(batcher: Batcher) -> None:
     _offer(batcher, 1)
     assert batcher.seal({"slow"}, 50.0) is None
-    assert batcher.next_ripe_s({"slow"}) is None
+    assert batcher.next_ripe_s({"slow"}, 50.0) is None
     assert batcher.seal({"ffn", "slow"}, 50.0) is not None
 
 
@@ -144,7 +174,7 @@ def test_a_queue_of_expired_rows_is_empty(batcher: Batcher) -> None:
     batcher.offer([_work(3, deadline_s=5.0), _work(8, deadline_s=4.0)])
     assert batcher.seal(EVERY_MODEL, 5.0) is None
     assert batcher.empty
-    assert batcher.next_ripe_s(EVERY_MODEL) is None
+    assert batcher.next_ripe_s(EVERY_MODEL, 50.0) is None
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -227,6 +257,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     @rule(target=in_flight, models=st.sets(st.sampled_from(sorted(LIMITS)), min_size=1))
     def seal(self, models: set[str]) -> Sealed:
+        _crowd(self.batcher, self.now_s)
         ripe = self._ripe(models)
         sealed = self.batcher.seal(models, self.now_s)
         if sealed is None:

@@ -71,6 +71,16 @@ class Service:
         deadline_s = self.clock.now_s + timeout_s
         return asyncio.create_task(self.dispatcher.infer(request, deadline_s))
 
+    async def crowd(self, worker: FakeWorker, requests: int) -> None:
+        """Answers so many requests that were here together, so that as many are expected again."""
+        tasks = [self.ask(1) for _ in range(requests)]
+        while not all(task.done() for task in tasks):
+            await settle()
+            if worker.waiting:
+                worker.finish()
+        worker.sent.clear()
+        worker.got_batch.clear()
+
     async def ask_together(
         self, worker: FakeWorker, *requests: InferRequest | int, timeouts_s: Sequence[float] = ()
     ) -> list[asyncio.Task[Answer]]:
@@ -448,6 +458,7 @@ async def test_a_piece_that_comes_back_twice_counts_once() -> None:
 async def test_a_drain_answers_what_was_accepted_and_takes_nothing_new() -> None:
     service = Service()
     worker = service.worker(max_queue_delay_s=60.0)
+    await service.crowd(worker, 3)
     accepted = [service.ask(rows) for rows in (2, 3)]
     await settle()
     assert worker.sent == []
@@ -559,6 +570,7 @@ async def test_each_worker_gets_only_models_that_it_serves() -> None:
 async def test_rows_that_wait_for_company_are_sent_without_any() -> None:
     service = Service()
     worker = service.worker(max_queue_delay_s=0.01)
+    await service.crowd(worker, 3)
     task = service.ask(2)
     await settle()
     assert worker.sent == []
