@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 # A batch that takes its worker down is tried on another; one that does so again is given up.
 MAX_ATTEMPTS = 4
+# A thread that sleeps is awake again 50 to 100 us after it is called: an answer that comes sooner than this is better
+# looked for. Nobody else is kept waiting: it is done for a request that is alone.
+LOOK_S = 200e-6
 # gRPC's timer and ours do not tick together: what is cancelled this close to a deadline is late.
 DEADLINE_SLACK_S = 0.01
 
@@ -46,6 +49,9 @@ class WorkerPort(Protocol):
 
     def claim_slot(self) -> Slot:
         """A free slot, which the next `send` uses."""
+
+    def look(self) -> None:
+        """Handles an answer if one is there; does not wait."""
 
     def send(self, sealed: Sealed, slot: Slot, last_deadline_s: float) -> None:
         """Sends the batch whose rows were written into the slot."""
@@ -72,6 +78,11 @@ class Dispatcher:
     def __repr__(self) -> str:
         """The live state, for logs and tests."""
         return f"Dispatcher(requests={len(self._jobs)}, {self._batcher!r})"
+
+    @property
+    def alone(self) -> bool:
+        """True while there is exactly one request."""
+        return len(self._jobs) == 1
 
     @property
     def draining(self) -> bool:
@@ -121,8 +132,9 @@ class Dispatcher:
         """
         job = self._accept(request, deadline_s)
         try:
-            if len(self._jobs) == 1:
+            if self.alone:
                 self._pump()  # nobody else is here to share a batch with
+                self._look_for_answer(job)
             output = await job.future
         except asyncio.CancelledError:
             # gRPC cancels at the client's deadline too: that is no caller who left.
@@ -193,6 +205,13 @@ class Dispatcher:
         self._metrics[name].accepted(request.rows, len(request.payload))
         self._schedule_pump()
         return job
+
+    def _look_for_answer(self, job: Job) -> None:
+        """Asks the workers for the answer of the only request, for as long as a sleep and a wake-up would take."""
+        give_up_s = self._clock() + LOOK_S
+        while not job.future.done() and job.executing and self._clock() < give_up_s:
+            for worker in tuple(self._workers):
+                worker.look()
 
     def _forget(self, job: Job) -> None:
         """Takes out whatever is left of a job: rows that still wait, its timer, its place in the drain's count."""

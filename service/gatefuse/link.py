@@ -120,7 +120,7 @@ class Hello:
 
 READY_PACKET = bytes([Kind.READY])
 
-_BATCH = struct.Struct("=BHHiIIQQ")
+_BATCH = struct.Struct("=BHHiIIQQ?")
 
 
 class BatchMessage(NamedTuple):
@@ -133,6 +133,7 @@ class BatchMessage(NamedTuple):
     columns: int
     batch_id: int
     last_deadline_ns: int  # CLOCK_MONOTONIC of the machine: past it nobody waits for the answer
+    alone: bool = False  # it holds the only request there is: the next comes soon after its answer
 
     def pack(self) -> bytes:
         """One packet."""
@@ -145,6 +146,7 @@ class BatchMessage(NamedTuple):
             self.columns,
             self.batch_id,
             self.last_deadline_ns,
+            self.alone,
         )
 
     @classmethod

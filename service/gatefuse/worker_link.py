@@ -116,6 +116,7 @@ class WorkerLink:
             rows=sealed.rows,
             columns=sealed.key.columns,
             batch_id=self._next_batch_id,
+            alone=self._dispatcher.alone,
             last_deadline_ns=int(min(last_deadline_s, FURTHEST_DEADLINE_S) * 1e9),
         )
         try:
@@ -123,6 +124,11 @@ class WorkerLink:
             link.send(self._sock, message.pack())
         except LinkError:
             self._loop.call_soon(self._lost, "died")
+
+    def look(self) -> None:
+        """Handles an answer if one is there; does not wait."""
+        if self._ready:
+            self._readable()
 
     def kill_if_hung(self, now_s: float) -> None:
         """Kills a worker that holds a batch for longer than the timeout; its rows run elsewhere."""
