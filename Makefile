@@ -1,4 +1,5 @@
-# Every target sets up what it needs in .venv; nothing but Python 3.11 or later has to be there before.
+# Every target sets up what it needs in .venv; Python 3.11 or later has to be there; the compiler that torch.compile
+# needs is installed if apt-get may be used, and asked for otherwise.
 #
 #   PYTHON=python3.12       the interpreter that .venv is made from
 #   CONSTRAINTS=FILE        what is installed: constraints.txt, or constraints-cuda.txt
@@ -17,8 +18,10 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-SERVER := $(VENV)/.server-installed
-TOOLS := $(VENV)/.tools-installed
+# One stamp for each set of pins, the other sets' gone: what is installed is always what CONSTRAINTS says.
+PINS := $(basename $(notdir $(CONSTRAINTS)))
+SERVER := $(VENV)/.server-installed-$(PINS)
+TOOLS := $(VENV)/.tools-installed-$(PINS)
 # Recursive on purpose: read when a recipe runs, so that CONSTRAINTS may be given on the command line.
 TORCH = $(shell grep '^torch==' $(CONSTRAINTS))
 
@@ -83,6 +86,7 @@ $(BIN)/python:
 # torch goes first and alone: it is the one package with builds to choose from (CPU, CUDA), and what follows must not
 # replace the one that was chosen.
 $(SERVER): pyproject.toml $(CONSTRAINTS) constraints-common.txt | $(BIN)/python
+	@rm -f $(VENV)/.server-installed-* $(VENV)/.tools-installed-*
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) $(TORCH)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[server]'
 	@touch $@

@@ -101,7 +101,7 @@ class Batcher:
         self._limits: dict[str, Limits] = {}
         self._waiting: dict[BatchKey, _RowQueue] = {}  # queues that hold at least one work
         self._queued_rows: dict[str, int] = {}
-        self._company: dict[str, Company] = {}
+        self._company: dict[BatchKey, Company] = {}
         self.draining = False
 
     def __repr__(self) -> str:
@@ -114,7 +114,6 @@ class Batcher:
         for model, limit in limits.items():
             self._limits[model] = limit
             self._queued_rows.setdefault(model, 0)
-            self._company.setdefault(model, Company(limit.max_queue_delay_s))
 
     @property
     def empty(self) -> bool:
@@ -135,13 +134,17 @@ class Batcher:
             self._queue(work.key).append(work)
             self._queued_rows[work.key.model] += work.rows
 
-    def arrived(self, model: str, now_s: float) -> None:
-        """A request for `model` was accepted."""
-        self._company[model].arrived(now_s)
+    def arrived(self, key: BatchKey, now_s: float) -> None:
+        """A request was accepted, whose rows may share batches of `key`."""
+        company = self._company.get(key)
+        if company is None:
+            window_s = self._limits[key.model].max_queue_delay_s
+            company = self._company[key] = Company(window_s)
+        company.arrived(now_s)
 
-    def left(self, model: str, now_s: float) -> None:
-        """A request for `model` was answered, or its caller left."""
-        self._company[model].left(now_s)
+    def left(self, key: BatchKey, now_s: float) -> None:
+        """A request that had arrived was answered, or its caller left."""
+        self._company[key].left(now_s)
 
     def requeue(self, works: Sequence[Work]) -> None:
         """Puts works of a lost batch back at the head, in their old order."""
@@ -208,10 +211,14 @@ class Batcher:
             not limits.max_queue_delay_s
             or self.draining
             or queue.rows >= limits.max_batch_rows
-            or len(queue.works) >= self._company[key.model].expected(now_s)
+            or len(queue.works) >= self._expected(key, now_s)
         ):
             return head.arrived_s
         return head.arrived_s + limits.max_queue_delay_s
+
+    def _expected(self, key: BatchKey, now_s: float) -> int:
+        company = self._company.get(key)
+        return 0 if company is None else company.expected(now_s)
 
     def _take(self, key: BatchKey, now_s: float) -> Sealed:
         limits = self._limits[key.model]

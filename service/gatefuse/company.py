@@ -12,7 +12,7 @@ OVERLAP_MEMORY_S = 0.05
 
 
 class Company:
-    """The recent traffic of one model."""
+    """The recent traffic of one queue."""
 
     __slots__ = ("_answered_s", "_last_overlap_s", "_present", "_window_s")
 
@@ -22,6 +22,10 @@ class Company:
         self._answered_s: deque[float] = deque()
         self._last_overlap_s = float("-inf")
         self._present = 0
+
+    def __repr__(self) -> str:
+        """The live state, for logs and tests."""
+        return f"Company(present={self._present}, answered={len(self._answered_s)})"
 
     def arrived(self, now_s: float) -> None:
         """A request came."""
@@ -33,11 +37,14 @@ class Company:
         """A request was answered, or its caller left."""
         self._present -= 1
         if self._window_s:
+            self._forget_before(now_s - self._window_s)
             self._answered_s.append(now_s)
 
     def expected(self, now_s: float) -> int:
-        """Requests that are likely to be here within the window, counting those that are."""
-        answered_s = self._answered_s
-        while answered_s and answered_s[0] < now_s - self._window_s:
-            answered_s.popleft()
-        return len(answered_s) if now_s < self._last_overlap_s + OVERLAP_MEMORY_S else 0
+        """Requests that a batch should wait for: as many as left within the window."""
+        self._forget_before(now_s - self._window_s)
+        return len(self._answered_s) if now_s < self._last_overlap_s + OVERLAP_MEMORY_S else 0
+
+    def _forget_before(self, time_s: float) -> None:
+        while self._answered_s and self._answered_s[0] < time_s:
+            self._answered_s.popleft()

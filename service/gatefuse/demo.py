@@ -10,7 +10,6 @@ from pathlib import Path
 
 from gatefuse.config import ConfigError, load_config
 
-STARTUP_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 60.0
 _READY = re.compile(r"ready: grpc (\S+), metrics (\S+)")
 _GATEFUSE = [sys.executable, "-m", "gatefuse.cli"]

@@ -21,7 +21,7 @@ from gatefuse.rows import read_piece, row_bytes, write_batch
 
 log = logging.getLogger(__name__)
 
-# A batch that takes its worker down is tried on another; one that does so again is given up.
+# A batch that takes its worker down is tried on another, so often: then it may be the batch.
 MAX_ATTEMPTS = 4
 # A thread that sleeps is awake again 50 to 100 us after it is called: an answer that comes sooner than so many looks,
 # about 2 us each, is better looked for. Nobody is kept waiting: it is done for a request that is alone.
@@ -200,7 +200,7 @@ class Dispatcher:
         job = Job(request, limits, self._loop.create_future(), now_s, deadline_s)
         job.timer = self._loop.call_later(deadline_s - now_s, _expire, job)
         self._jobs.add(job)
-        self._batcher.arrived(name, now_s)
+        self._batcher.arrived(job.key, now_s)
         self._batcher.offer(job.works)
         self._metrics[name].accepted(request.rows, len(request.payload))
         self._schedule_pump()
@@ -222,7 +222,7 @@ class Dispatcher:
         job.works.clear()
         if job.timer is not None:
             job.timer.cancel()
-        self._batcher.left(job.request.model.name, self._clock())
+        self._batcher.left(job.key, self._clock())
         self._jobs.discard(job)
         if self._idle is not None and not self._jobs and not self._idle.done():
             self._idle.set_result(None)

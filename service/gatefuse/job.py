@@ -14,7 +14,17 @@ class Job:
     A request above max_batch_rows is several works; its output is joined when the last of them is back.
     """
 
-    __slots__ = ("_output", "_pending", "accepted_s", "cost", "future", "request", "timer", "works")
+    __slots__ = (
+        "_output",
+        "_pending",
+        "accepted_s",
+        "cost",
+        "future",
+        "key",
+        "request",
+        "timer",
+        "works",
+    )
 
     def __init__(
         self,
@@ -30,7 +40,7 @@ class Job:
         self.accepted_s = accepted_s
         self.cost = Cost()
         self.timer: asyncio.TimerHandle | None = None
-        key = BatchKey(request.model.name, request.layer, request.columns)
+        self.key = key = BatchKey(request.model.name, request.layer, request.columns)
         largest = limits.max_batch_rows
         self.works = [
             Work(key, min(largest, request.rows - first), accepted_s, deadline_s, self, first)

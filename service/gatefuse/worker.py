@@ -20,6 +20,7 @@ from gatefuse_kernels.errors import BackendUnavailableError, CheckpointError
 log = logging.getLogger(__name__)
 
 EXIT_DEVICE_FAULT = 70
+RETRY_S = 1.0
 # A client that is alone sends again a round trip after its answer. A worker that has not gone to sleep by then answers
 # a tenth of a millisecond sooner, its caches warm. With a single core it would only be in the way.
 STAY_AWAKE_S = 2e-3 if len(os.sched_getaffinity(0)) > 1 else 0.0
@@ -42,6 +43,7 @@ class Worker:
     ) -> None:
         """Begins to load; `socket_path` is where frontends will find the link."""
         self._socket_path = Path(socket_path)
+        self._served_marker = self._socket_path.with_suffix(".served")
         self._models = models
         self._device = device
         self._threads = threads
@@ -61,16 +63,26 @@ class Worker:
             self._report = WorkerReport(os.getpid(), "warming")
             engine.warm_up()
         except (CheckpointError, ConfigError, BackendUnavailableError) as error:
+            self._exit_if_it_once_served()
             self._report = WorkerReport(os.getpid(), "failed", str(error))
             return
         except Exception as error:
             log.exception("the worker could not start")
+            self._exit_if_it_once_served()
             self._report = WorkerReport(os.getpid(), "failed", f"{type(error).__name__}: {error}")
             return
         self._serve(engine)
 
+    def _exit_if_it_once_served(self) -> None:
+        """A replaced worker that cannot load, while its forerunner still holds the memory, say, is tried again."""
+        if self._served_marker.exists():
+            time.sleep(RETRY_S)
+            logging.shutdown()
+            os._exit(EXIT_DEVICE_FAULT)
+
     def _serve(self, engine: Engine) -> None:
         try:
+            self._served_marker.touch()
             # A worker that was killed leaves its socket file behind.
             self._socket_path.unlink(missing_ok=True)
             server = link.listen(str(self._socket_path))

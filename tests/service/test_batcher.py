@@ -80,12 +80,12 @@ def test_what_does_not_fit_stays_at_the_head(batcher: Batcher) -> None:
     assert _seal(batcher) == Sealed(KEY, tuple(works[1:]), 5, Trigger.IDLE)
 
 
-def _crowd(batcher: Batcher, now_s: float, requests: int = 100) -> None:
+def _crowd(batcher: Batcher, now_s: float, requests: int = 100, key: BatchKey = SLOW_KEY) -> None:
     """So many requests were here together and have just been answered."""
     for _ in range(requests):
-        batcher.arrived("slow", now_s)
+        batcher.arrived(key, now_s)
     for _ in range(requests):
-        batcher.left("slow", now_s)
+        batcher.left(key, now_s)
 
 
 def test_rows_that_wait_for_company_leave_when_their_delay_is_over(batcher: Batcher) -> None:
@@ -119,13 +119,19 @@ def test_who_is_expected_back_is_waited_for_and_nobody_else(batcher: Batcher) ->
     assert _seal(batcher, 10.002) == Sealed(SLOW_KEY, tuple(works), 3, Trigger.IDLE)
 
 
+def test_nobody_waits_for_those_of_another_layer(batcher: Batcher) -> None:
+    _crowd(batcher, 10.0, key=BatchKey("slow", 1, 4))
+    batcher.offer([_work(1, 10.0, SLOW_KEY)])
+    assert _seal(batcher, 10.0).trigger is Trigger.IDLE
+
+
 def test_a_lone_client_waits_for_nobody(batcher: Batcher) -> None:
     for number in range(5):
         now_s = 10.0 + number / 1000
-        batcher.arrived("slow", now_s)
+        batcher.arrived(SLOW_KEY, now_s)
         batcher.offer([_work(1, now_s, SLOW_KEY)])
         assert _seal(batcher, now_s).trigger is Trigger.IDLE
-        batcher.left("slow", now_s)
+        batcher.left(SLOW_KEY, now_s)
 
 
 def test_a_drain_waits_for_nothing(batcher: Batcher) -> None:
@@ -257,7 +263,8 @@ class BatcherMachine(RuleBasedStateMachine):
 
     @rule(target=in_flight, models=st.sets(st.sampled_from(sorted(LIMITS)), min_size=1))
     def seal(self, models: set[str]) -> Sealed:
-        _crowd(self.batcher, self.now_s)
+        for key in self.waiting:
+            _crowd(self.batcher, self.now_s, key=key)
         ripe = self._ripe(models)
         sealed = self.batcher.seal(models, self.now_s)
         if sealed is None:

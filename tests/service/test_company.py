@@ -44,3 +44,10 @@ def test_a_model_that_waits_for_nobody_remembers_nobody() -> None:
     company = Company(0.0)
     _together(company, 5, 1.0)
     assert company.expected(1.0) == 0
+
+
+def test_only_the_window_is_remembered() -> None:
+    company = Company(WINDOW_S)
+    for number in range(1000):
+        _together(company, 2, float(number))
+    assert repr(company) == "Company(present=0, answered=2)"

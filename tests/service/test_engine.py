@@ -153,7 +153,7 @@ def test_a_poisoned_row_stays_alone(bench: Bench, model: int, poison: float) -> 
     ids=str,
 )
 def test_a_batch_that_cannot_be_run_raises_and_the_next_one_runs(
-    bench: Bench, change: dict[str, int]
+    bench: Bench, change: dict[str, Any]
 ) -> None:
     message = BatchMessage(0, 0, 0, 1, HIDDEN, 1, 2**62)._replace(**change)
     with pytest.raises((LookupError, ValueError)):

@@ -64,7 +64,11 @@ class CpuEngine:
         x = _rows(ticket.arena, layout.input_offset(message.slot), shape, model.dtype)
         out = _rows(ticket.arena, layout.output_offset(message.slot), shape, model.dtype)
         begun_s = time.perf_counter()
-        runner(x, out)
+        try:
+            runner(x, out)
+        except Exception:
+            self._ledger.drain()  # what ran before it failed is no other batch's
+            raise
         device_s = time.perf_counter() - begun_s
         done = DoneMessage(
             status=Status.OK,

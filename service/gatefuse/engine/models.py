@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 
 from gatefuse.config import ConfigError, ModelConfig
 from gatefuse.link import ServedModel
 from gatefuse_kernels import dtypes
-from gatefuse_kernels.backends import build_mlp
-from gatefuse_kernels.elementwise import build_elementwise
+from gatefuse_kernels.backends import Mlp, build_mlp
+from gatefuse_kernels.elementwise import Elementwise, build_elementwise
 from gatefuse_kernels.expression import parse_expression
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.shapes import Activation
@@ -22,25 +21,8 @@ ACTIVATIONS = {
 }
 
 
-class Runner(Protocol):
-    """Computes the rows of one layer."""
-
-    @property
-    def backend(self) -> str:
-        """The backend that really runs."""
-
-    @property
-    def description(self) -> str:
-        """One sentence about it."""
-
-    def padded_rows(self, rows: int) -> int:
-        """Rows computed when `rows` are asked for."""
-
-    def warm_up(self) -> None:
-        """Compiles what a request would otherwise wait for."""
-
-    def __call__(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        """Computes out [M, columns] from x [M, columns]."""
+Runner = Mlp | Elementwise
+"""Computes the rows of one layer."""
 
 
 @dataclass(frozen=True)
