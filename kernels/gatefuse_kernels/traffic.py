@@ -88,11 +88,6 @@ def elementwise_op(name: str, elements: int, itemsize: int, tensors_read: int) -
     return KernelTraffic(f"eager_{name}", tensors_read * size, size, elements)
 
 
-def weight_stream(shape: MlpShape, itemsize: int) -> int:
-    """Bytes of the weights alone: the floor of a decode step."""
-    return shape.weight_elements * itemsize
-
-
 def helper_launch(traffic: KernelTraffic) -> KernelTraffic:
     """A library's extra launch for an op (a split-K reduction): counted, no modelled bytes."""
     return replace(

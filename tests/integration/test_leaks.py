@@ -109,13 +109,14 @@ def _rows(tiny_llama: TensorFile, rows: int, first: int = 0) -> Array:
 
 
 async def _together(client: AioClient, model: str, first: Array, second: Array) -> list[Result]:
-    """Two requests in one batch, in this order."""
+    """Two requests in one batch, in this order: they come while the worker has full batches to do."""
+    before = np.zeros((16 * MAX_BATCH_ROWS, first.shape[1]), np.float32)
     for _ in range(5):
         calls = []
-        for x in (first, second):
+        for x in (before, first, second):
             calls.append(asyncio.create_task(client.infer(model, x, datatype="BF16")))
-            await asyncio.sleep(0.01)
-        results = await asyncio.gather(*calls)
+            await asyncio.sleep(0.005)
+        _, *results = await asyncio.gather(*calls)
         if all(result.cost.batch_rows == len(first) + len(second) for result in results):
             return results
     raise AssertionError("the two never shared a batch")
