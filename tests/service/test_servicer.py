@@ -214,7 +214,7 @@ async def test_a_full_queue(bed: TestBed) -> None:
     )
     await counts.become({"RESOURCE_EXHAUSTED": 1, "shed": 1, "shed queue_full": 1})
     for _ in accepted:
-        while not worker.waiting:  # noqa: ASYNC110
+        while not worker.waiting:  # noqa: ASYNC110 - the fake does not tell
             await asyncio.sleep(0.002)
         worker.finish()
     for call in accepted:

@@ -101,6 +101,7 @@ class CudaEngine:
         shape = (message.rows, message.columns)
         source = _host_rows(ticket.arena, layout.input_offset(message.slot), shape, model.dtype)
         target = _host_rows(ticket.arena, layout.output_offset(message.slot), shape, model.dtype)
+        self._ledger.drain()  # what a failed batch left behind is not this one's
         with torch.cuda.stream(lane.stream):
             _as_rows(lane.rows, shape, model.dtype).copy_(source, non_blocking=True)
             for other in self._in_flight:
