@@ -41,6 +41,14 @@ serve: $(SERVER) compiler ## serve CONFIG until Ctrl-C or SIGTERM
 test: $(TOOLS) compiler ## every test that this machine can run
 	$(BIN)/pytest $(ARGS)
 
+.PHONY: gpu-test
+gpu-test: $(TOOLS) compiler ## the kernels on this machine's GPU
+	$(BIN)/pytest -m gpu tests/kernels $(ARGS)
+
+.PHONY: memcheck
+memcheck: $(TOOLS) compiler ## the same kernels at edges, under compute-sanitizer
+	PYTHON=$(BIN)/python tests/kernels/gpu/memcheck.sh $(ARGS)
+
 .PHONY: lint
 lint: $(TOOLS) ## style: ruff for Python, buf for the .proto file
 	$(BIN)/ruff check .

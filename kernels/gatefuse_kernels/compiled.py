@@ -23,7 +23,6 @@ from types import FunctionType
 from typing import NamedTuple, cast
 
 import torch
-from torch.nn import functional
 
 from gatefuse_kernels import traffic
 from gatefuse_kernels.errors import BackendUnavailableError
@@ -31,7 +30,7 @@ from gatefuse_kernels.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.reference import gelu_form
+from gatefuse_kernels.reference import activate
 from gatefuse_kernels.shapes import Activation, bucket_for, row_buckets
 from gatefuse_kernels.traffic import KernelTraffic, helper_launch
 from gatefuse_kernels.workspace import temporary
@@ -77,6 +76,11 @@ class CompiledMlp:
             f"compiled: torch.compile on {self._weights.device.type} (library products, Inductor "
             f"{made} for the gate), rows padded to {', '.join(map(str, self._buckets))}"
         )
+
+    @property
+    def graph_buckets(self) -> tuple[int, ...]:
+        """The static buckets: in between, a call pads to the next of them anyway."""
+        return self._buckets if self._weights.device.type == "cuda" else ()
 
     def padded_rows(self, rows: int) -> int:
         """The static bucket `rows` is padded to; 0 for no rows."""
@@ -139,11 +143,7 @@ def _gate(
     x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: Activation
 ) -> torch.Tensor:
     gated = x @ gate.t()
-    if activation is Activation.SILU:
-        gated = functional.silu(gated)
-    else:
-        gated = functional.gelu(gated, approximate=gelu_form(activation))
-    return gated * (x @ up.t())
+    return activate(gated, activation) * (x @ up.t())
 
 
 @cache

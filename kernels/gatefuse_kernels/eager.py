@@ -6,18 +6,22 @@ from typing import NamedTuple
 import torch
 
 from gatefuse_kernels import traffic
+from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
 from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.plan import Algorithm, Plan, RowPlans, graph_buckets
 from gatefuse_kernels.reference import activate_
-from gatefuse_kernels.shapes import DType, MlpShape, row_buckets
+from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, row_buckets
 from gatefuse_kernels.traffic import KernelTraffic, helper_launch
 from gatefuse_kernels.workspace import temporary
 
 _Op = Callable[[], object]
 
 _VECTOR_BYTES = 16
+_LIBRARY = RowPlans((MAX_ROWS,), (Plan(Algorithm.LIBRARY, None, None, "the unfused baseline"),))
+
 _EVERY_COUNT_UP_TO = 512
 """Row counts that `warm_up` runs and measures one by one (a fraction of a millisecond each)."""
 
@@ -56,6 +60,15 @@ class EagerMlp:
     def description(self) -> str:
         """One sentence: what runs."""
         return f"eager: five torch ops on {self._weights.device.type}, each rounding its result"
+
+    @property
+    def graph_buckets(self) -> tuple[int, ...]:
+        """See `Mlp`."""
+        weights = self._weights
+        if weights.device.type != "cuda":
+            return ()
+        device = profile_of(weights.device)
+        return graph_buckets(self._max_rows, weights.shape, weights.dtype, device, _LIBRARY)
 
     def padded_rows(self, rows: int) -> int:
         """No padding."""

@@ -11,3 +11,7 @@ class ExpressionError(ValueError):
 
 class BackendUnavailableError(RuntimeError):
     """A backend cannot run on this machine; the text says what is missing."""
+
+
+class PlanTableError(ValueError):
+    """A table of measured plans cannot be used; the text names the file and the entry."""

@@ -7,7 +7,7 @@ import torch
 
 from gatefuse_kernels.launches import kernel_names
 from gatefuse_kernels.ledger import Ledger, Recipe
-from gatefuse_kernels.mlp import Mlp
+from gatefuse_kernels.mlp import Capturable
 from gatefuse_kernels.shapes import bucket_for
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class GraphedMlp:
 
     def __init__(
         self,
-        mlp: Mlp,
+        mlp: Capturable,
         x_buffer: torch.Tensor,
         out_buffer: torch.Tensor,
         buckets: tuple[int, ...],

@@ -17,6 +17,7 @@ _ACTIVATIONS = {
     "gelu_fast": Activation.GELU_TANH,
     "gelu_pytorch_tanh": Activation.GELU_TANH,
     "gelu_python_tanh": Activation.GELU_TANH,
+    "relu": Activation.RELU,
 }
 
 

@@ -8,6 +8,16 @@ from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import check_rows
 
 
+class Capturable(Protocol):
+    """Work on the rows of one buffer that leaves its answer in another."""
+
+    def warm_up(self) -> None:
+        """Compile and measure whatever a call would otherwise compile or measure."""
+
+    def __call__(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        """Compute out from x on the current stream; see `Mlp`."""
+
+
 class Mlp(Protocol):
     """One MLP ready to run on its weights' device."""
 
@@ -18,6 +28,10 @@ class Mlp(Protocol):
     @property
     def description(self) -> str:
         """One sentence: what runs on this device."""
+
+    @property
+    def graph_buckets(self) -> tuple[int, ...]:
+        """Ascending row counts worth a CUDA graph each, up to max_rows; none on a CPU."""
 
     def padded_rows(self, rows: int) -> int:
         """Rows really computed for `rows` given ones."""

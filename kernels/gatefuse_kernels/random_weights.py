@@ -10,8 +10,13 @@ from gatefuse_kernels.checkpoint import CheckpointError
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
 
-_GATED_SECOND_MOMENT = 0.3558
-"""E[silu(g)^2] for g ~ N(0, 1): with unit u it is the mean square of h."""
+_GATED_SECOND_MOMENT = {
+    Activation.SILU: 0.3558,
+    Activation.GELU: 0.4252,
+    Activation.GELU_TANH: 0.4252,
+    Activation.RELU: 0.5,
+}
+"""E[act(g)^2] for g ~ N(0, 1): with unit u it is the mean square of h."""
 
 _CHUNK_ELEMENTS = 1 << 24
 """Generated at a time in float32, so a large layer needs little memory beside itself."""
@@ -45,7 +50,8 @@ class RandomSource:
         gate_up = torch.empty(2 * intermediate, hidden, dtype=kind, device=device)
         down = torch.empty(hidden, intermediate, dtype=kind, device=device)
         _fill_normal(gate_up, 1 / math.sqrt(hidden), generator)
-        _fill_normal(down, 1 / math.sqrt(_GATED_SECOND_MOMENT * intermediate), generator)
+        h_square = _GATED_SECOND_MOMENT[self.activation] * intermediate
+        _fill_normal(down, 1 / math.sqrt(h_square), generator)
         return MlpWeights(gate_up, down, self.activation)
 
 

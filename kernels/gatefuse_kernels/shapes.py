@@ -18,6 +18,17 @@ class Activation(StrEnum):
     """x * 0.5 * (1 + erf(x / sqrt(2)))."""
     GELU_TANH = "gelu_tanh"
     """The tanh approximation (`gelu_new`, `gelu_pytorch_tanh`)."""
+    RELU = "relu"
+    """max(x, 0), where NaN stays NaN."""
+
+
+class Rounding(StrEnum):
+    """How often `act(gate) * up` rounds to a 16-bit type. In float32 the two differ only in how exp is computed."""
+
+    FP32_EPILOGUE = "fp32_epilogue"
+    """Activation and product in float32, one rounding: the smaller error."""
+    EAGER_EXACT = "eager_exact"
+    """The activation rounded, then the product rounded, as torch's two ops do."""
 
 
 class DType(StrEnum):
@@ -58,6 +69,18 @@ class MlpShape:
 
     def __str__(self) -> str:
         return f"{self.hidden}x{self.intermediate}"
+
+
+def parse_shape(text: str) -> MlpShape:
+    """The shape that `str` writes as "4096x14336".
+
+    Raises:
+        ValueError: the text is not two widths joined by an x.
+    """
+    hidden, cross, intermediate = text.partition("x")
+    if not (cross and hidden.isdecimal() and intermediate.isdecimal()):
+        raise ValueError(f"a shape reads HIDDENxINTERMEDIATE, for example 4096x14336, not {text!r}")
+    return MlpShape(int(hidden), int(intermediate))
 
 
 def check_rows(rows: int, max_rows: int) -> None:

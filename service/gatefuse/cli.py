@@ -31,6 +31,8 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("loadtest", help="load a running server and compare its models")
     )
     _add_demo(commands.add_parser("demo", help="serve, load-test and stop, in one go"))
+    _add_bench(commands.add_parser("bench", help="measure this machine's GPU"))
+    _add_tune(commands.add_parser("tune", help="measure the fastest plans for this machine's GPU"))
     return parser
 
 
@@ -106,6 +108,38 @@ def _demo(options: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         return _missing(error, "server")
     return run(options.config, options.exact, options.report, options.seconds)
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    from gatefuse.bench_command import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(run=_bench)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    try:
+        from gatefuse.bench_command import run
+
+        return run(options)
+    except ModuleNotFoundError as error:
+        return _missing(error, "server")
+
+
+def _add_tune(parser: argparse.ArgumentParser) -> None:
+    from gatefuse.tune_command import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(run=_tune)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    try:
+        from gatefuse.tune_command import run
+
+        return run(options)
+    except ModuleNotFoundError as error:
+        return _missing(error, "server")
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> int:

@@ -114,10 +114,11 @@ class Cluster:
     def _start_worker(self, index: int, models: Any) -> _Member:
         path = self._run_dir / f"worker-{index}.sock"
         options = {**_pinned_here(), "num_gpus": 1 if self._device == "cuda" else 0}
+        threads, table = self._worker_threads(), self._config.plan_table
         actor = (
             ray.remote(Worker)
             .options(**options)
-            .remote(str(path), tuple(models), self._device, self._worker_threads())
+            .remote(str(path), tuple(models), self._device, threads, table)
         )
         return _Member(actor, path)
 

@@ -8,12 +8,21 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from gatefuse_kernels.expression import ExpressionError, parse_expression
+from gatefuse_kernels.plan import PlanTable, read_table
 from gatefuse_kernels.shapes import DType
 
-MLP_KINDS = ("swiglu", "geglu")
+MLP_KINDS = ("swiglu", "geglu", "reglu")
 
 PositiveInt = Annotated[int, Field(gt=0)]
 
@@ -57,14 +66,15 @@ class ModelConfig(_Strict):
     """One model: the name on the wire, where its weights come from, how it is run."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
-    kind: Literal["swiglu", "geglu", "elementwise"] = "swiglu"
+    kind: Literal["swiglu", "geglu", "reglu", "elementwise"] = "swiglu"
     checkpoint: Path | None = None
     random: RandomWeights | None = None
     layers: Literal["all"] | tuple[Annotated[int, Field(ge=0)], ...] = "all"
-    backend: Literal["fused", "eager", "compiled", "auto"] = "auto"
+    backend: Literal["fused", "eager", "compiled", "textbook", "auto"] = "auto"
     dtype: DType = DType.BF16
     replicas: PositiveInt = 1
     cuda_graphs: bool = True
+    deterministic: bool = False
     batching: Batching = Batching()
     expression: str | None = None
     columns: PositiveInt | None = None
@@ -73,7 +83,7 @@ class ModelConfig(_Strict):
 
     @property
     def is_mlp(self) -> bool:
-        """True for swiglu and geglu."""
+        """True for every kind but elementwise."""
         return self.kind in MLP_KINDS
 
     @property
@@ -99,6 +109,12 @@ class ModelConfig(_Strict):
         return self
 
     def _check_mlp(self) -> None:
+        if self.deterministic and self.backend not in ("fused", "auto"):
+            raise ValueError(
+                f"'deterministic' needs backend: fused (or auto): with {self.backend} the order in which "
+                "a row's products are added depends on the number of rows; a library, for one, picks its "
+                "kernel by it"
+            )
         if (self.checkpoint is None) == (self.random is None):
             raise ValueError(f"a {self.kind} model needs exactly one of 'checkpoint' and 'random'")
         for key in ("expression", "columns"):
@@ -114,6 +130,8 @@ class ModelConfig(_Strict):
             raise ValueError("an elementwise model has no 'checkpoint' or 'random' weights")
         if self.layers != "all":
             raise ValueError("an elementwise model has no 'layers'")
+        if self.deterministic:
+            raise ValueError("'deterministic' belongs to the kinds with weights")
         if self.backend not in ("eager", "auto"):
             raise ValueError(
                 "an elementwise model runs on backend: eager (or auto) in this version"
@@ -124,8 +142,18 @@ class ModelConfig(_Strict):
             raise ValueError(str(error)) from error
 
 
+def _read_plan_table(given: Any) -> Any:
+    return read_table(given) if isinstance(given, Path) else given
+
+
 class ServiceConfig(_Strict):
-    """The whole file."""
+    """The whole file.
+
+    The plan table is read here, once, and goes to the workers as it was read: a file that changes under a running
+    service would give a restarted worker other plans, and so other bits, than the rest.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     models: tuple[ModelConfig, ...]
     host: str = "127.0.0.1"
@@ -139,6 +167,7 @@ class ServiceConfig(_Strict):
     drain_delay_s: Annotated[float, Field(ge=0)] = 0.0
     drain_timeout_s: Annotated[float, Field(gt=0)] = 30.0
     max_message_bytes: Annotated[int, Field(ge=65536, le=2**31 - 1)] = 256 * 2**20
+    plan_table: Annotated[PlanTable | None, BeforeValidator(_read_plan_table)] = None
 
     @field_validator("models")
     @classmethod
@@ -179,7 +208,7 @@ class ServiceConfig(_Strict):
 
 
 def load_config(path: Path) -> ServiceConfig:
-    """Reads and checks a configuration file; checkpoint paths are relative to the file's own folder.
+    """Reads and checks a configuration file; paths in it are relative to the file's own folder.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or breaks a rule; the text names the key.
@@ -196,15 +225,16 @@ def load_config(path: Path) -> ServiceConfig:
 
 
 def parse_config(raw: object, base: Path) -> ServiceConfig:
-    """Checks an already parsed configuration; `base` is the folder relative checkpoints start from."""
+    """Checks an already parsed configuration; `base` is the folder relative paths start from."""
     if not isinstance(raw, dict):
         raise ConfigError("the configuration must be a mapping with a 'models' list")
     models = raw.get("models")
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         raise ConfigError("models: must be a list of mappings")
-    resolved = [_absolute(model, base) for model in _expand_like(models)]
+    resolved = [_absolute(model, "checkpoint", base) for model in _expand_like(models)]
+    top = _absolute(raw, "plan_table", base)
     try:
-        return ServiceConfig.model_validate({**raw, "models": resolved})
+        return ServiceConfig.model_validate({**top, "models": resolved})
     except ValidationError as error:
         raise ConfigError(_readable(error)) from error
 
@@ -228,11 +258,12 @@ def _expand_like(models: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return expanded
 
 
-def _absolute(model: dict[str, Any], base: Path) -> dict[str, Any]:
-    checkpoint = model.get("checkpoint")
-    if checkpoint is None:
-        return model
-    return {**model, "checkpoint": (base / Path(str(checkpoint)).expanduser()).resolve()}
+def _absolute(mapping: dict[str, Any], key: str, base: Path) -> dict[str, Any]:
+    """The mapping with the path under `key`, if there is one, starting from `base`."""
+    path = mapping.get(key)
+    if path is None:
+        return mapping
+    return {**mapping, key: (base / Path(str(path)).expanduser()).resolve()}
 
 
 def _readable(error: ValidationError) -> str:

@@ -16,6 +16,7 @@ from gatefuse.config import ConfigError, ModelConfig
 from gatefuse.engine.base import Engine, EngineFault, Ticket
 from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, Status, Welcome
 from gatefuse_kernels.errors import BackendUnavailableError, CheckpointError
+from gatefuse_kernels.plan import PlanTable
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,12 @@ class Worker:
     """The actor. Its thread does the work, so that control calls are answered at any time."""
 
     def __init__(
-        self, socket_path: str, models: Sequence[ModelConfig], device: str, threads: int
+        self,
+        socket_path: str,
+        models: Sequence[ModelConfig],
+        device: str,
+        threads: int,
+        plan_table: PlanTable | None = None,
     ) -> None:
         """Begins to load; `socket_path` is where frontends will find the link."""
         self._socket_path = Path(socket_path)
@@ -47,6 +53,7 @@ class Worker:
         self._models = models
         self._device = device
         self._threads = threads
+        self._plan_table = plan_table
         self._report = WorkerReport(os.getpid(), "starting")
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s worker %(levelname)s %(message)s"
@@ -108,7 +115,8 @@ class Worker:
         if on_gpu and not torch.cuda.is_available():
             raise ConfigError("device: cuda is asked for, but torch finds no GPU")
         ledger = Ledger()
-        models = load_models(self._models, torch.device("cuda:0" if on_gpu else "cpu"), ledger)
+        device = torch.device("cuda:0" if on_gpu else "cpu")
+        models = load_models(self._models, device, ledger, self._plan_table)
         for model in models:
             log.info("%s: %s", model.served.name, model.served.description)
         if on_gpu:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,11 +16,11 @@ import triton.language as tl
 
 from gatefuse_kernels import dtypes, plan, reference
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.plan import Plan, Tile
+from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
-from gatefuse_kernels.swiglu.down import launch_down
-from gatefuse_kernels.swiglu.gate_up import launch_gate_up
+from gatefuse_kernels.swiglu import launcher
 from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.swiglu.tiles import tile_of_program
 
 assert os.environ.get("TRITON_INTERPRET") == "1", "run through test_interpreter.py"
@@ -27,11 +28,23 @@ assert os.environ.get("TRITON_INTERPRET") == "1", "run through test_interpreter.
 # The interpreter computes with numpy, which warns where a GPU quietly makes an infinity or NaN.
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 
+H200 = plan.KNOWN_DEVICES["nvidia-h200"]
 ODD_SHAPES = (MlpShape(37, 101), MlpShape(130, 77), MlpShape(1, 1))
+PLAIN = Tile(16, 32, 16, 4, 2, False, group=2)
+SWAPPED = Tile(16, 32, 16, 4, 2, True, group=2)
 SMALL_TILES = {
-    "plain": Tile(16, 32, 16, 4, 2, False, group=2),
-    "swapped": Tile(16, 32, 16, 4, 2, True, group=2),
+    "plain": (PLAIN, PLAIN),
+    "swapped": (SWAPPED, SWAPPED),
+    "split": (PLAIN, replace(PLAIN, splits=3)),
+    "split swapped": (SWAPPED, replace(SWAPPED, splits=2)),
+    "one token": (Tile(1, 32, 16, 4, 1, False),) * 2,
+    "two tokens": (Tile(2, 32, 16, 4, 1, False),) * 2,
 }
+
+
+@pytest.fixture(autouse=True)
+def as_on_an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "profile_of", lambda device: H200)
 
 
 def make_weights(
@@ -51,15 +64,22 @@ def make_rows(rows: int, weights: MlpWeights) -> torch.Tensor:
     return x.to(weights.down.dtype)
 
 
-def run(x: torch.Tensor, weights: MlpWeights, tiles: Plan | None = None) -> torch.Tensor:
-    """Both launches into memory filled with NaN, with a NaN row behind each buffer."""
-    tiles = tiles or plan.choose(weights.shape, x.shape[0], weights.dtype)
+def run(
+    x: torch.Tensor, weights: MlpWeights, tiles: tuple[Tile, Tile] | None = None
+) -> torch.Tensor:
+    """By the plan, or both launches with these tiles, into NaN with a NaN row behind each matrix."""
+    launch = Launcher(weights)
     rows, intermediate = x.shape[0], weights.shape.intermediate
-    h = torch.full((rows + 1, intermediate), math.nan, dtype=x.dtype)
     out = torch.full((rows + 1, x.shape[1]), math.nan, dtype=x.dtype)
-    launch_gate_up(x, weights, h[:rows], tiles.gate_up)
-    launch_down(h[:rows], weights, out[:rows], tiles.down)
-    assert h[rows].isnan().all(), "gate_up wrote past its rows"
+    if tiles is None:
+        chosen = plan.choose(weights.shape, rows, weights.dtype, H200)
+        # A dependent launch is inline assembly, which the interpreter has not.
+        launch.run(replace(chosen, overlap=Overlap.NONE), x, out[:rows])
+    else:
+        h = torch.full((rows + 1, intermediate), math.nan, dtype=x.dtype)
+        launch.gate_up(x, h[:rows], tiles[0])
+        launch.down(h[:rows], out[:rows], tiles[1])
+        assert h[rows].isnan().all(), "gate_up wrote past its rows"
     assert out[rows].isnan().all(), "down wrote past its rows"
     return out[:rows]
 
@@ -78,16 +98,28 @@ def test_odd_sizes_with_the_shipped_tiles(dtype: DType, shape: MlpShape, rows: i
         assert accuracy.is_fused_grade, accuracy
 
 
-@pytest.mark.parametrize("order", SMALL_TILES)
-@pytest.mark.parametrize("rows", [1, 16, 33, 49])
+@pytest.mark.parametrize("tiles", SMALL_TILES)
+@pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("shape", [MlpShape(48, 64), MlpShape(50, 70)], ids=str)
-def test_every_path_of_a_tile(shape: MlpShape, rows: int, order: str) -> None:
-    """Exact and ragged inner loops, several groups of row tiles, both operand orders."""
+def test_every_path_of_a_tile(shape: MlpShape, rows: int, tiles: str) -> None:
+    """Exact and ragged inner loops, several groups of row tiles, operand orders, parts of a sum."""
     weights = make_weights(shape, DType.FP32)
     x = make_rows(rows, weights)
-    tile = SMALL_TILES[order]
-    accuracy = reference.measure_accuracy(run(x, weights, Plan(tile, tile)), x, weights)
-    assert accuracy.error <= 1e-6, accuracy
+    answer = run(x, weights, SMALL_TILES[tiles])
+    assert reference.measure_accuracy(answer, x, weights).error <= 1e-6
+
+
+@pytest.mark.parametrize("swapped", [False, True], ids=["plain", "swapped"])
+@pytest.mark.parametrize("rows", [1, 33])
+@pytest.mark.parametrize("shape", [MlpShape(48, 64), MlpShape(52, 76)], ids=str)
+def test_tiles_through_descriptors(shape: MlpShape, rows: int, swapped: bool) -> None:
+    """Rows start on 16 bytes; whole and ragged tiles, and halved ones at the end."""
+    weights = make_weights(shape, DType.FP32)
+    x = make_rows(rows, weights)
+    tile = Tile(16, 32, 16, 4, 2, swapped, group=2, descriptors=True)
+    for tiles in ((tile, tile), (replace(tile, halve_tail=True), replace(tile, splits=2))):
+        answer = run(x, weights, tiles)
+        assert reference.measure_accuracy(answer, x, weights).error <= 1e-6
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -140,7 +172,7 @@ def store_tile_origins(
     out_ptr: tl.tensor, rows: tl.tensor, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr
 ) -> None:
     """Where each program's tile starts in a `[rows, WIDTH]` matrix, as the kernels compute it."""
-    row_tile, column_tile = tile_of_program(rows, WIDTH, BLOCK_ROWS, WIDTH, 8)
+    row_tile, column_tile = tile_of_program(tl.program_id(0), rows, WIDTH, BLOCK_ROWS, WIDTH, 8)
     origin = row_tile * BLOCK_ROWS * WIDTH + column_tile * WIDTH
     tl.store(out_ptr + tl.program_id(0), origin)
 

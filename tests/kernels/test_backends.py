@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
 
 import gatefuse_kernels
-from gatefuse_kernels import compiled, dtypes, reference, traffic
+from gatefuse_kernels import compiled, dtypes, reference, standalone, traffic
 from gatefuse_kernels.backends import Mlp, build_mlp
-from gatefuse_kernels.errors import BackendUnavailableError
+from gatefuse_kernels.errors import BackendUnavailableError, PlanTableError
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType
@@ -204,8 +205,13 @@ def test_wrong_arguments_are_refused(backend: str) -> None:
 
 
 def test_unknown_backend() -> None:
-    with pytest.raises(ValueError, match="fused, eager, compiled, auto"):
+    with pytest.raises(ValueError, match="fused, eager, compiled, textbook, auto"):
         build_mlp("fast", make_weights(), ledger=Ledger(), max_rows=4)
+
+
+def test_the_textbook_kernel_needs_a_gpu() -> None:
+    with pytest.raises(BackendUnavailableError, match=r"textbook.*needs a GPU"):
+        build_mlp("textbook", make_weights(), ledger=Ledger(), max_rows=4)
 
 
 @pytest.mark.parametrize("backend", ["fused", "eager"])
@@ -227,3 +233,20 @@ def test_standalone(dtype: DType) -> None:
     assert reference.measure_accuracy(answer.view(6, 131), x, weights).is_fused_grade
     with pytest.raises(ValueError, match=re.escape("[..., 131]")):
         gatefuse_kernels.swiglu_mlp(x[:, :5], packed)
+
+
+def test_standalone_in_the_deterministic_mode() -> None:
+    weights = make_weights(DType.FP32)
+    x = make_rows(6, weights)
+    together = gatefuse_kernels.swiglu_mlp(x, weights, deterministic=True)
+    alone = [gatefuse_kernels.swiglu_mlp(row, weights, deterministic=True) for row in x.split(1)]
+    assert torch.equal(together, torch.cat(alone))
+
+
+def test_a_plan_table_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEFUSE_PLAN_TABLE", str(tmp_path / "missing.json"))
+    standalone._own_table.cache_clear()
+    weights = make_weights()
+    with pytest.raises(PlanTableError, match=r"missing\.json: No such file"):
+        gatefuse_kernels.swiglu_mlp(make_rows(1, weights), weights)
+    standalone._own_table.cache_clear()

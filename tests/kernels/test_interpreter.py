@@ -1,4 +1,4 @@
-"""Runs `interpreted.py` under Triton's interpreter, in a process where it is on from the start."""
+"""Runs the `interpreted*.py` suites under Triton's interpreter, in processes where it is on from the start."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_interpreted_kernels() -> None:
-    suite = Path(__file__).with_name("interpreted.py")
+SUITES = sorted(Path(__file__).parent.glob("interpreted*.py"))
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.stem)
+def test_interpreted_kernels(suite: Path) -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", str(suite), "-p", "no:cacheprovider"]
     result = subprocess.run(

@@ -120,6 +120,7 @@ def transformers_mlp(family: str, config: dict[str, Any]) -> torch.nn.Module:
         ("qwen3", {"hidden_act": "silu"}, Activation.SILU),
         ("llama", {"hidden_act": "gelu"}, Activation.GELU),
         ("llama", {"hidden_act": "gelu_new"}, Activation.GELU_TANH),
+        ("llama", {"hidden_act": "relu"}, Activation.RELU),
         ("phi3", {"hidden_act": "silu"}, Activation.SILU),
         # Gemma 1's released configs say "gelu" and mean the tanh form, whatever else they say.
         ("gemma", {"hidden_act": "gelu"}, Activation.GELU_TANH),
@@ -306,7 +307,7 @@ def test_an_index_cannot_leave_its_folder(tmp_path: Path, name: object) -> None:
     [
         ("{", r"config\.json: not valid JSON"),
         ("[]", "expected a JSON object"),
-        ('{"hidden_act": "relu"}', "'relu' is not supported"),
+        ('{"hidden_act": "relu6"}', "'relu6' is not supported"),
         ('{"hidden_act": 3}', "3 is not supported"),
         ('{"model_type": "llama"}', "neither hidden_act nor"),
         (None, r"config\.json: cannot be read"),

@@ -35,7 +35,7 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert "usage: gatefuse" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["serve", "models", "loadtest", "demo"])
+@pytest.mark.parametrize("command", ["serve", "models", "loadtest", "demo", "bench"])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main([command, "--help"])
@@ -100,6 +100,12 @@ def test_a_missing_extra_is_named(module: str, command: str, config: Path) -> No
     assert result.returncode == 78
     expected = f"gatefuse: {module} is missing: pip install 'gatefuse[server]'\n"
     assert result.stderr == expected
+
+
+def test_the_bench_needs_torch() -> None:
+    result = _without("torch", "bench", "kernels")
+    assert result.returncode == 78
+    assert result.stderr == "gatefuse: torch is missing: pip install 'gatefuse[server]'\n"
 
 
 def test_the_base_install_has_the_command() -> None:

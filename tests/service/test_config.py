@@ -65,6 +65,7 @@ def test_defaults() -> None:
         ({"batching": {"default_timeout_ms": 0}}, "batching.default_timeout_ms"),
         ({"batching": {"max_batch_size": 3}}, "batching.max_batch_size"),
         ({"cuda_graphs": "perhaps"}, "cuda_graphs"),
+        ({"deterministic": "perhaps"}, "deterministic"),
         ({"max_columns": 0}, "max_columns"),
         ({"widht": 8}, "widht"),
     ],
@@ -112,6 +113,12 @@ def test_a_top_level_key_that_breaks_a_rule_is_named(top: dict[str, Any], key: s
         ({**ELEMENTWISE, "expression": "x ** 2"}, "x ** 2"),
         ({**ELEMENTWISE, "expression": "x * scale"}, "several tensor inputs (x, scale)"),
         ({**ELEMENTWISE, "constants": {"scale": "much"}}, "models.0.constants.scale"),
+        (
+            {**ELEMENTWISE, "deterministic": True},
+            "'deterministic' belongs to the kinds with weights",
+        ),
+        ({**MLP, "deterministic": True, "backend": "eager"}, "needs backend: fused (or auto)"),
+        ({**MLP, "deterministic": True, "backend": "compiled"}, "depends on the number of rows"),
         ({**MLP, "batching": {"max_batch_rows": 9, "max_queue_rows": 8}}, "max_queue_rows (8)"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -209,6 +216,36 @@ def test_a_checkpoint_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("HOME", "/home/me")
     config = _parse({"name": "a", "checkpoint": "~/weights"})
     assert config.models[0].checkpoint == Path("/home/me/weights")
+
+
+def test_a_plan_table_is_read_with_the_configuration(tmp_path: Path) -> None:
+    table = tmp_path / "tables" / "mine.json"
+    table.parent.mkdir()
+    table.write_text(
+        '{"device": "NVIDIA Mine", "capability": [9, 0], "multiprocessors": 8, "entries": []}'
+    )
+    file = tmp_path / "config.yaml"
+    file.write_text("plan_table: tables/mine.json\nmodels: [{name: a, checkpoint: weights}]\n")
+    config = load_config(file)
+    assert config.plan_table is not None
+    assert config.plan_table.device == "NVIDIA Mine"
+    # What was read is kept: a file that changes does not change a running service.
+    table.write_text("{")
+    assert config.with_overrides({"grpc_port": 1}).plan_table is config.plan_table
+    with pytest.raises(ConfigError, match=r"^plan_table: .*mine\.json: not JSON"):
+        load_config(file)
+    table.unlink()
+    with pytest.raises(ConfigError, match=r"^plan_table: .*mine\.json: No such file"):
+        load_config(file)
+    assert _parse(MLP).plan_table is None
+
+
+def test_deterministic() -> None:
+    config = _parse(
+        {**MLP, "deterministic": True}, {"name": "b", "like": "ffn", "backend": "fused"}
+    )
+    assert [model.deterministic for model in config.models] == [True, True]
+    assert not _parse(MLP).models[0].deterministic
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from gatefuse.engine.cpu import CpuEngine
 from gatefuse.engine.models import load_models
 from gatefuse.link import BatchMessage, DoneMessage, Status
 from gatefuse_kernels.ledger import Ledger
+from gatefuse_kernels.plan import parse_table
 from gatefuse_kernels.random_weights import random_source
 from gatefuse_kernels.reference import mlp_reference
-from gatefuse_kernels.shapes import DType
+from gatefuse_kernels.shapes import Activation, DType
 
 HIDDEN, INTERMEDIATE, LAYERS, SEED = 24, 40, 2, 3
 RANDOM = RandomWeights(hidden=HIDDEN, intermediate=INTERMEDIATE, layers=LAYERS, seed=SEED)
@@ -174,6 +176,27 @@ def test_what_is_served_is_described(bench: Bench) -> None:
     assert (scale.input_name, scale.output_name) == ("x", "y")
 
 
+def test_a_deterministic_model_computes_a_row_the_same_in_any_batch() -> None:
+    ledger = Ledger()
+    models = load_models([_config("ffn", deterministic=True)], torch.device("cpu"), ledger)
+    assert "deterministic" in models[0].served.description
+    assert models[0].graph_buckets == ()
+    runner = models[0].runners[0]
+    x = torch.from_numpy(_rows(MAX_ROWS))
+    together, alone = torch.empty_like(x), torch.empty_like(x)
+    runner(x, together)
+    for row in range(MAX_ROWS):
+        runner(x[row : row + 1], alone[row : row + 1])
+    assert torch.equal(together, alone)
+
+
+def test_a_plan_table_is_of_no_use_to_a_cpu() -> None:
+    table = parse_table(
+        '{"device": "NVIDIA Mine", "capability": [9, 0], "multiprocessors": 8, "entries": []}', "t"
+    )
+    load_models([_config("ffn")], torch.device("cpu"), Ledger(), table)
+
+
 @pytest.mark.parametrize(
     ("config", "text"),
     [
@@ -189,3 +212,21 @@ def test_a_model_that_its_weights_do_not_fit(config: ModelConfig, text: str) -> 
     with pytest.raises(ConfigError) as caught:
         load_models([config], torch.device("cpu"), Ledger())
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "activation"),
+    [
+        ("swiglu", Activation.SILU),
+        ("geglu", Activation.GELU_TANH),
+        ("reglu", Activation.RELU),
+    ],
+)
+def test_random_weights_get_the_activation_of_their_kind(kind: str, activation: Activation) -> None:
+    (model,) = load_models([_config("ffn", kind=kind)], torch.device("cpu"), Ledger())
+    x = torch.from_numpy(_rows(2))
+    out = torch.empty_like(x)
+    model.runners[0](x, out)
+    source = replace(random_source(HIDDEN, INTERMEDIATE, LAYERS, SEED), activation=activation)
+    weights = source.load(0, DType.FP32, torch.device("cpu"))
+    torch.testing.assert_close(out.double(), mlp_reference(x, weights), rtol=1e-4, atol=1e-5)

@@ -12,9 +12,12 @@ sums, and one product with `down` follows; only the output is rounded. Two measu
 The price: one row of a 16-bit model whose weights outgrow the cache takes about twice eager's time,
 for twice the bytes are read. Products of 16-bit weights would avoid that, but round gate and up,
 and the answer would be no better than eager's.
+
+The deterministic form is `cpu_blocks`.
 """
 
 import weakref
+from functools import cached_property
 
 import torch
 
@@ -23,6 +26,7 @@ from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.reference import activate_
+from gatefuse_kernels.swiglu.cpu_blocks import FixedBlocks
 from gatefuse_kernels.workspace import scratch
 
 _BLOCK_ROWS = 1024
@@ -41,11 +45,16 @@ class CpuFusedMlp:
 
     backend = "fused"
 
-    def __init__(self, weights: MlpWeights, ledger: Ledger, max_rows: int) -> None:
+    graph_buckets = ()
+
+    def __init__(
+        self, weights: MlpWeights, ledger: Ledger, max_rows: int, *, deterministic: bool = False
+    ) -> None:
         """Convert the weights to float32 once, shared by every model that holds them."""
         self._weights = weights
         self._ledger = ledger
         self._max_rows = max_rows
+        self._deterministic = deterministic
         held = _float32_weights.get(weights)
         if held is None:
             held = _float32_weights[weights] = (weights.gate_up.float(), weights.down.float())
@@ -54,14 +63,19 @@ class CpuFusedMlp:
     @property
     def description(self) -> str:
         """One sentence: what runs."""
-        return (
+        form = (
             "fused (CPU form, no Triton): merged gate/up product in float32, gate in place, "
             "down product in float32, one rounding"
         )
+        if not self._deterministic:
+            return form
+        return f"{form}; deterministic: always in blocks of {self._block_rows} rows"
 
     def padded_rows(self, rows: int) -> int:
-        """No padding."""
-        return rows
+        """Whole blocks where blocks are fixed, else no padding."""
+        if not self._deterministic:
+            return rows
+        return -(-rows // self._block_rows) * self._block_rows
 
     def warm_up(self) -> None:
         """Touch the scratch memory of the largest batch and start torch's threads."""
@@ -75,10 +89,23 @@ class CpuFusedMlp:
         if rows == 0:
             return
         self._run(x, out)
-        for launch in traffic.fused_mlp(self._weights.shape, rows, self._weights.dtype.itemsize):
+        block_rows = self._block_rows if self._deterministic else rows
+        launches = traffic.fused_mlp(self._weights.shape, block_rows, self._weights.dtype.itemsize)
+        for launch in launches * -(-rows // block_rows):
             self._ledger.count(launch)
 
+    @property
+    def _fixed(self) -> FixedBlocks:
+        return FixedBlocks(self._gate_up, self._down, self._weights.activation)
+
+    @cached_property
+    def _block_rows(self) -> int:
+        return self._fixed.choose_block_rows()
+
     def _run(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        if self._deterministic:
+            self._fixed.run(x, out, self._block_rows)
+            return
         if x.shape[0] < _FEW_ROWS:
             self._run_few(x, out)
             return

@@ -4,8 +4,10 @@ import torch
 import triton.language as tl
 
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.plan import Tile
+from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.overlap import wait_for_h
+from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, sum_parts
 from gatefuse_kernels.swiglu.tiles import product, tile_of_program
 
 
@@ -14,6 +16,8 @@ def swiglu_down(
     h_ptr: tl.tensor,
     weight_ptr: tl.tensor,
     out_ptr: tl.tensor,
+    parts_ptr: tl.tensor,
+    arrived_ptr: tl.tensor,
     rows: tl.tensor,
     HIDDEN: tl.constexpr,
     INTERMEDIATE: tl.constexpr,
@@ -22,12 +26,18 @@ def swiglu_down(
     BLOCK_INNER: tl.constexpr,
     SWAPPED: tl.constexpr,
     GROUP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    IS_OVERLAPPED: tl.constexpr,
 ) -> None:
     """H [rows, INTERMEDIATE], weight [HIDDEN, INTERMEDIATE] -> out [rows, HIDDEN].
 
-    Edges are handled as in `swiglu_gate_up`.
+    Edges are handled as in `swiglu_gate_up`. Where the sum is split, each program takes a stretch
+    of whole inner steps, the last one also the tail; see `sum_parts`.
     """
-    row_tile, column_tile = tile_of_program(rows, HIDDEN, BLOCK_ROWS, BLOCK_COLUMNS, GROUP)
+    tiles = tl.cdiv(rows, BLOCK_ROWS) * tl.cdiv(HIDDEN, BLOCK_COLUMNS)
+    tile = tl.program_id(0) % tiles
+    part = tl.program_id(0) // tiles
+    row_tile, column_tile = tile_of_program(tile, rows, HIDDEN, BLOCK_ROWS, BLOCK_COLUMNS, GROUP)
     first_row = row_tile * BLOCK_ROWS
     first_column = column_tile * BLOCK_COLUMNS
     row = tl.arange(0, BLOCK_ROWS)
@@ -46,27 +56,52 @@ def swiglu_down(
         total = tl.zeros((BLOCK_COLUMNS, BLOCK_ROWS), tl.float32)
     else:
         total = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), tl.float32)
-    for start in range(0, INTERMEDIATE - INTERMEDIATE % BLOCK_INNER, BLOCK_INNER):
+    WHOLE: tl.constexpr = INTERMEDIATE - INTERMEDIATE % BLOCK_INNER
+    STRETCH: tl.constexpr = (WHOLE // BLOCK_INNER + SPLITS - 1) // SPLITS * BLOCK_INNER
+    wait_for_h(IS_OVERLAPPED)
+    for start in range(part * STRETCH, tl.minimum((part + 1) * STRETCH, WHOLE), BLOCK_INNER):
         h = tl.load(h_tile + start + h_offset, mask=is_token, other=0.0)
         total = product(tl.load(weight_tile + start + weight_offset), h, total, SWAPPED)
     if INTERMEDIATE % BLOCK_INNER != 0:
-        start = INTERMEDIATE - INTERMEDIATE % BLOCK_INNER
-        inside = (inner < INTERMEDIATE % BLOCK_INNER)[None, :]
-        h = tl.load(h_tile + start + h_offset, mask=is_token & inside, other=0.0)
-        weight = tl.load(weight_tile + start + weight_offset, mask=inside, other=0.0)
+        # Zeros add nothing to the other programs' parts.
+        inside = ((inner < INTERMEDIATE % BLOCK_INNER) & (part == SPLITS - 1))[None, :]
+        h = tl.load(h_tile + WHOLE + h_offset, mask=is_token & inside, other=0.0)
+        weight = tl.load(weight_tile + WHOLE + weight_offset, mask=inside, other=0.0)
         total = product(weight, h, total, SWAPPED)
 
-    out_tile = out_ptr + first_row * HIDDEN + first_column
     if SWAPPED:
         out_offset = row[None, :] * HIDDEN + column[:, None]
+        part_offset = row[None, :] * BLOCK_COLUMNS + column[:, None]
         valid = (row < rows_left)[None, :] & (column < columns_left)[:, None]
     else:
         out_offset = row[:, None] * HIDDEN + column[None, :]
+        part_offset = row[:, None] * BLOCK_COLUMNS + column[None, :]
         valid = (row < rows_left)[:, None] & (column < columns_left)[None, :]
+    if SPLITS > 1:
+        total, is_last = sum_parts(
+            total,
+            parts_ptr,
+            arrived_ptr,
+            tile,
+            part,
+            part_offset,
+            valid,
+            BLOCK_ROWS * BLOCK_COLUMNS,
+            SPLITS,
+        )
+        valid = valid & is_last
+    out_tile = out_ptr + first_row * HIDDEN + first_column
     tl.store(out_tile + out_offset, total.to(out_ptr.dtype.element_ty), mask=valid)
 
 
-def launch_down(h: torch.Tensor, weights: MlpWeights, out: torch.Tensor, tile: Tile) -> None:
+def launch_down(
+    h: torch.Tensor,
+    weights: MlpWeights,
+    out: torch.Tensor,
+    tile: Tile,
+    overlap: Overlap,
+    workspace: SplitWorkspace,
+) -> None:
     """Launch on the current stream and device.
 
     Args:
@@ -74,12 +109,18 @@ def launch_down(h: torch.Tensor, weights: MlpWeights, out: torch.Tensor, tile: T
         weights: of h's dtype.
         out: `[M, H]`, contiguous, fully overwritten.
         tile: from `plan.choose`.
+        overlap: as given to the gate_up launch just before.
+        workspace: for split sums.
     """
     rows, hidden = out.shape
+    is_overlapped = overlap is not Overlap.NONE
+    parts, arrived = workspace.for_tile(tile, rows, hidden, out)
     swiglu_down[(tile.grid(rows, hidden),)](
         h,
         weights.down,
         out,
+        parts,
+        arrived,
         rows,
         HIDDEN=hidden,
         INTERMEDIATE=h.shape[1],
@@ -88,6 +129,9 @@ def launch_down(h: torch.Tensor, weights: MlpWeights, out: torch.Tensor, tile: T
         BLOCK_INNER=tile.inner,
         SWAPPED=tile.swapped,
         GROUP=tile.group,
+        SPLITS=tile.splits,
+        IS_OVERLAPPED=is_overlapped,
         num_warps=tile.warps,
         num_stages=tile.stages,
+        launch_pdl=is_overlapped,
     )

@@ -1,36 +1,79 @@
-"""The fused MLP on a GPU: two Triton launches, h the only intermediate that reaches memory."""
+"""The fused MLP on a GPU: whatever its plan says, mostly two Triton launches."""
+
+from typing import NamedTuple
 
 import torch
 
-from gatefuse_kernels import plan, traffic
+from gatefuse_kernels.device_profile import profile_of
+from gatefuse_kernels.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.swiglu.down import launch_down
-from gatefuse_kernels.swiglu.gate_up import launch_gate_up
+from gatefuse_kernels.plan import Plan, PlanTable, graph_buckets, plan_traffic, plans_for
+from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.swiglu.alignment import run_aligned
+from gatefuse_kernels.swiglu.helpers import with_helpers
+from gatefuse_kernels.swiglu.launcher import Launcher
+from gatefuse_kernels.traffic import KernelTraffic
 
-_ALIGNMENT_BYTES = 16
-"""What the compiled kernels assume of a pointer."""
+_EVERY_COUNT_UP_TO = 512
+"""Row counts whose library launches `warm_up` measures one by one; above, the graphs' buckets."""
+
+
+class _Key(NamedTuple):
+    """What a library chooses its kernels by."""
+
+    plan: Plan
+    shape: MlpShape
+    dtype: DType
+    device: torch.device
+    rows: int
+
+
+_measured: dict[_Key, tuple[KernelTraffic, ...]] = {}
+"""Launches of plans with a library's products, shared by all layers and models of a shape."""
 
 
 class FusedMlp:
-    """gate_up with the activation on float32 sums, then down; any M, H and I."""
+    """The launches of each row count's plan; any M, H and I."""
 
     backend = "fused"
 
-    def __init__(self, weights: MlpWeights, ledger: Ledger, max_rows: int) -> None:
-        """Compute with `weights` on their GPU."""
+    def __init__(
+        self,
+        weights: MlpWeights,
+        ledger: Ledger,
+        max_rows: int,
+        *,
+        deterministic: bool = False,
+        table: PlanTable | None = None,
+    ) -> None:
+        """Compute with `weights` on their GPU; see `plans_for` for the mode and the table."""
         self._weights = weights
         self._ledger = ledger
         self._max_rows = max_rows
-        self._capability, _ = torch.cuda.get_device_capability(weights.device)
+        self._launcher = Launcher(weights)
+        self._deterministic = deterministic
+        self._device = profile_of(weights.device)
+        self._plans = plans_for(
+            weights.shape, weights.dtype, self._device, deterministic=deterministic, table=table
+        )
 
     @property
     def description(self) -> str:
         """One sentence: what runs."""
-        return (
+        form = (
             "fused: two Triton launches (gate and up products with the gate applied to float32 "
             "sums, then down)"
+        )
+        return f"{form}; deterministic: one plan for all rows" if self._deterministic else form
+
+    @property
+    def graph_buckets(self) -> tuple[int, ...]:
+        """See `Mlp`."""
+        weights = self._weights
+        return graph_buckets(
+            self._max_rows, weights.shape, weights.dtype, self._device, self._plans
         )
 
     def padded_rows(self, rows: int) -> int:
@@ -40,33 +83,45 @@ class FusedMlp:
     def warm_up(self) -> None:
         """Compile every variant that 1..max_rows rows can need."""
         like = self._weights.down
-        for rows in plan.row_classes(self._max_rows, self._weights.dtype, self._capability):
-            x = torch.zeros(rows, like.shape[0], dtype=like.dtype, device=like.device)
-            self._launch(x, torch.empty_like(x))
+        counts = {*self._plans.representatives(self._max_rows), *self._library_counts()}
+        x = torch.zeros(self._max_rows, like.shape[0], dtype=like.dtype, device=like.device)
+        out = torch.empty_like(x)
+        for rows in sorted(counts):
+            self._launch(x[:rows], out[:rows])
+            self._launches(x[:rows], out[:rows])
 
     def __call__(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        """Launch the two kernels; see `Mlp`."""
+        """Run the plan of this row count; see `Mlp`."""
         rows = check_call(x, out, self._weights, self._max_rows)
         if rows == 0:
             return
-        # A view at an odd offset would make Triton compile an unaligned variant on the spot.
-        aligned_x = x if _is_aligned(x) else x.clone()
-        aligned_out = out if _is_aligned(out) else torch.empty_like(out)
-        self._launch(aligned_x, aligned_out)
-        for launch in traffic.fused_mlp(self._weights.shape, rows, self._weights.dtype.itemsize):
+        run_aligned(x, out, self._launch)
+        for launch in self._launches(x, out):
             self._ledger.count(launch)
-        if aligned_out is not out:
-            out.copy_(aligned_out)
+
+    def _library_counts(self) -> set[int]:
+        """Row counts at which a library's kernels must be counted before they are needed."""
+        counts = {*range(1, min(self._max_rows, _EVERY_COUNT_UP_TO) + 1), *self.graph_buckets}
+        return {rows for rows in counts if not self._plans.at(rows).algorithm.is_ours}
+
+    def _launches(self, x: torch.Tensor, out: torch.Tensor) -> tuple[KernelTraffic, ...]:
+        """What a call that has just run was; where a library is in it, found by a capture, once."""
+        weights, rows = self._weights, x.shape[0]
+        plan = self._plans.at(rows)
+        planned = plan_traffic(plan, weights.shape, rows, weights.dtype.itemsize)
+        if plan.algorithm.is_ours:
+            return planned
+        key = _Key(plan, weights.shape, weights.dtype, weights.device, rows)
+        if key not in _measured:
+            if torch.cuda.is_current_stream_capturing():
+                # Cannot capture inside a capture; the graph's own node count checks these.
+                return planned
+            with torch.cuda.device(weights.device):
+                names = captured_kernels(lambda: run_aligned(x, out, self._launch))
+            _measured[key] = with_helpers(planned, names)
+        return _measured[key]
 
     def _launch(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        weights = self._weights
-        tiles = plan.choose(weights.shape, x.shape[0], weights.dtype, self._capability)
         # Triton launches on the current device whatever device its tensors are on.
         with torch.cuda.device(x.device):
-            h = torch.empty(x.shape[0], weights.down.shape[1], dtype=x.dtype, device=x.device)
-            launch_gate_up(x, weights, h, tiles.gate_up)
-            launch_down(h, weights, out, tiles.down)
-
-
-def _is_aligned(tensor: torch.Tensor) -> bool:
-    return tensor.data_ptr() % _ALIGNMENT_BYTES == 0
+            self._launcher.run(self._plans.at(x.shape[0]), x, out)

@@ -4,8 +4,9 @@ import torch
 import triton.language as tl
 
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.plan import Tile
+from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.tiles import activate, product, tile_of_program
 
 
@@ -23,6 +24,8 @@ def swiglu_gate_up(
     BLOCK_INNER: tl.constexpr,
     SWAPPED: tl.constexpr,
     GROUP: tl.constexpr,
+    STARTS_EARLY: tl.constexpr,
+    STARTS_LATE: tl.constexpr,
 ) -> None:
     """X [rows, HIDDEN], weight [2 * INTERMEDIATE, HIDDEN] -> h [rows, INTERMEDIATE].
 
@@ -32,7 +35,10 @@ def swiglu_gate_up(
     are clamped to the last one, computed and never stored. Either way loads stay 128 bits wide.
     The tail of the inner dimension is one masked step after the loop.
     """
-    row_tile, column_tile = tile_of_program(rows, INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, GROUP)
+    let_down_start(STARTS_EARLY)
+    row_tile, column_tile = tile_of_program(
+        tl.program_id(0), rows, INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, GROUP
+    )
     first_row = row_tile * BLOCK_ROWS
     first_column = column_tile * BLOCK_COLUMNS
     row = tl.arange(0, BLOCK_ROWS)
@@ -67,6 +73,7 @@ def swiglu_gate_up(
         weight = tl.load(up_tile + start + weight_offset, mask=inside, other=0.0)
         up = product(weight, x, up, SWAPPED)
 
+    let_down_start(STARTS_LATE)
     h = (activate(gate, ACTIVATION) * up).to(h_ptr.dtype.element_ty)
     h_tile = h_ptr + first_row * INTERMEDIATE + first_column
     if SWAPPED:
@@ -78,7 +85,9 @@ def swiglu_gate_up(
     tl.store(h_tile + h_offset, h, mask=valid)
 
 
-def launch_gate_up(x: torch.Tensor, weights: MlpWeights, h: torch.Tensor, tile: Tile) -> None:
+def launch_gate_up(
+    x: torch.Tensor, weights: MlpWeights, h: torch.Tensor, tile: Tile, overlap: Overlap
+) -> None:
     """Launch on the current stream and device.
 
     Args:
@@ -86,6 +95,7 @@ def launch_gate_up(x: torch.Tensor, weights: MlpWeights, h: torch.Tensor, tile: 
         weights: of x's dtype.
         h: `[M, I]`, contiguous, fully overwritten.
         tile: from `plan.choose`.
+        overlap: when a dependent down may start.
     """
     rows, intermediate = h.shape
     swiglu_gate_up[(tile.grid(rows, intermediate),)](
@@ -101,6 +111,8 @@ def launch_gate_up(x: torch.Tensor, weights: MlpWeights, h: torch.Tensor, tile: 
         BLOCK_INNER=tile.inner,
         SWAPPED=tile.swapped,
         GROUP=tile.group,
+        STARTS_EARLY=overlap is Overlap.EARLY,
+        STARTS_LATE=overlap is Overlap.LATE,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

@@ -7,17 +7,17 @@ from gatefuse_kernels.swiglu.jit import device
 
 @device
 def tile_of_program(
+    program: tl.tensor,
     rows: tl.tensor,
     COLUMNS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_COLUMNS: tl.constexpr,
     GROUP: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Row and column tile of this program, as int64 so that products with a width cannot wrap.
+    """Row and column tile of a program, as int64 so that products with a width cannot wrap.
 
     Row tiles of one group run side by side, so that a weight tile is read from DRAM once a group.
     """
-    program = tl.program_id(0)
     row_tiles = tl.cdiv(rows, BLOCK_ROWS)
     in_group = GROUP * tl.cdiv(COLUMNS, BLOCK_COLUMNS)
     first = (program // in_group) * GROUP
@@ -37,20 +37,22 @@ def product(weight: tl.tensor, x: tl.tensor, total: tl.tensor, SWAPPED: tl.const
 
 
 @device
-def sigmoid(value: tl.tensor) -> tl.tensor:
-    """1 / (1 + exp(-value)) with a divisor in 1..2: no overflow, no fast-division flush."""
-    small = tl.exp(-tl.abs(value))
-    return tl.where(value >= 0, 1.0, small) / (1.0 + small)
-
-
-@device
 def activate(gate: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
-    """The activation of a float32 tile."""
+    """The activation of a float32 tile.
+
+    value * sigmoid(y) is value / (1 + 2^(-y log2 e)). An exponent past 128 makes the divisor infinite
+    and the answer zero, as it should be, and Triton's division (`div.full`) is right for divisors
+    past 2^126, too, where a faster one answers zero.
+    """
     if ACTIVATION == "silu":
-        return gate * sigmoid(gate)
+        return gate / (1.0 + tl.exp2(gate * -1.4426950408889634))
     elif ACTIVATION == "gelu":
         return 0.5 * gate * (1.0 + tl.erf(gate * 0.7071067811865476))
-    else:
-        # 0.5 * (1 + tanh(u)) is sigmoid(2u), which needs no tanh and cannot overflow.
+    elif ACTIVATION == "gelu_tanh":
+        # 0.5 * (1 + tanh(u)) is sigmoid(2u), which needs no tanh; the factor is -2 sqrt(2 / pi) log2 e.
         inner = gate * (1.0 + 0.044715 * gate * gate)
-        return gate * sigmoid(1.5957691216057308 * inner)
+        return gate / (1.0 + tl.exp2(inner * -2.302208198144325))
+    else:
+        tl.static_assert(ACTIVATION == "relu")
+        # Not a maximum, which would turn NaN into 0.
+        return tl.where(gate <= 0.0, 0.0, gate)

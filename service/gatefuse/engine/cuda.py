@@ -17,7 +17,6 @@ from gatefuse.engine.models import LoadedModel
 from gatefuse.link import DoneMessage, ServedModel, Status
 from gatefuse_kernels.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Entry, Ledger
-from gatefuse_kernels.shapes import row_buckets
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as PoolHandle
@@ -135,8 +134,8 @@ class CudaEngine:
             for rows in {1, largest[0]}:
                 runner(x[:rows], out[:rows])
         lane.stream.synchronize()
-        if model.cuda_graphs:
-            graphed = GraphedMlp(runner, x, out, row_buckets(largest[0]), self._ledger, pool)
+        if model.graph_buckets:
+            graphed = GraphedMlp(runner, x, out, model.graph_buckets, self._ledger, pool)
             graphed.capture()
             lane.graphs[index, layer] = graphed
 

@@ -9,15 +9,18 @@ from gatefuse.config import ConfigError, ModelConfig
 from gatefuse.link import ServedModel
 from gatefuse_kernels import dtypes
 from gatefuse_kernels.backends import Mlp, build_mlp
+from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.elementwise import Elementwise, build_elementwise
 from gatefuse_kernels.expression import parse_expression
 from gatefuse_kernels.ledger import Ledger
+from gatefuse_kernels.plan import PlanTable
 from gatefuse_kernels.shapes import Activation
 from gatefuse_kernels.weights import WeightSource, WeightStore, open_checkpoint, random_source
 
 ACTIVATIONS = {
     "swiglu": (Activation.SILU,),
     "geglu": (Activation.GELU, Activation.GELU_TANH),
+    "reglu": (Activation.RELU,),
 }
 
 
@@ -32,7 +35,7 @@ class LoadedModel:
     served: ServedModel
     dtype: torch.dtype
     runners: dict[int, Runner]
-    cuda_graphs: bool
+    graph_buckets: tuple[int, ...]  # row counts to capture on a GPU; none where launches are direct
 
     @property
     def itemsize(self) -> int:
@@ -41,36 +44,50 @@ class LoadedModel:
 
 
 def load_models(
-    configs: Sequence[ModelConfig], device: torch.device, ledger: Ledger
+    configs: Sequence[ModelConfig],
+    device: torch.device,
+    ledger: Ledger,
+    table: PlanTable | None = None,
 ) -> list[LoadedModel]:
-    """Loads every model; equal weights are loaded once.
+    """Loads every model; equal weights are loaded once. `table` is the configuration's own plan table.
 
     Raises:
-        ConfigError: a model asks for layers that its checkpoint lacks, or for the wrong kind of gate.
+        ConfigError: a model asks for layers that its checkpoint lacks, or for the wrong kind of gate;
+            or the table was measured on another device.
         CheckpointError: a checkpoint cannot be read.
     """
     store = WeightStore(device)
+    if table is not None:
+        _check_table(table, device)
     return [
-        _load_mlp(index, config, store, ledger)
+        _load_mlp(index, config, store, ledger, table)
         if config.is_mlp
         else _load_elementwise(index, config, ledger)
         for index, config in enumerate(configs)
     ]
 
 
-def _load_mlp(index: int, config: ModelConfig, store: WeightStore, ledger: Ledger) -> LoadedModel:
+def _load_mlp(
+    index: int,
+    config: ModelConfig,
+    store: WeightStore,
+    ledger: Ledger,
+    table: PlanTable | None,
+) -> LoadedModel:
     source = _open_source(config)
     layers = _chosen_layers(config, source)
-    runners: dict[int, Runner] = {
+    mlps = {
         layer: build_mlp(
             config.backend,
             store.get(source, layer, config.dtype),
             ledger=ledger,
             max_rows=config.batching.max_batch_rows,
+            deterministic=config.deterministic,
+            table=table,
         )
         for layer in layers
     }
-    first = runners[layers[0]]
+    first = mlps[layers[0]]
     served = ServedModel(
         index=index,
         name=config.name,
@@ -87,7 +104,8 @@ def _load_mlp(index: int, config: ModelConfig, store: WeightStore, ledger: Ledge
         output_name="output",
         weights_id=source.source_id,
     )
-    return LoadedModel(served, dtypes.to_torch(config.dtype), runners, config.cuda_graphs)
+    buckets = first.graph_buckets if config.cuda_graphs else ()
+    return LoadedModel(served, dtypes.to_torch(config.dtype), dict(mlps), buckets)
 
 
 def _load_elementwise(index: int, config: ModelConfig, ledger: Ledger) -> LoadedModel:
@@ -115,7 +133,16 @@ def _load_elementwise(index: int, config: ModelConfig, ledger: Ledger) -> Loaded
         output_name="y",
         weights_id="",
     )
-    return LoadedModel(served, dtypes.to_torch(config.dtype), {0: runner}, cuda_graphs=False)
+    return LoadedModel(served, dtypes.to_torch(config.dtype), {0: runner}, graph_buckets=())
+
+
+def _check_table(table: PlanTable, device: torch.device) -> None:
+    if device.type != "cuda":
+        return  # there are no plans to choose from
+    try:
+        table.check_device(profile_of(device))
+    except ValueError as error:
+        raise ConfigError(f"plan_table: {error}") from error
 
 
 def _open_source(config: ModelConfig) -> WeightSource:

@@ -23,6 +23,7 @@ from gatefuse.wire import Datatype
 # for the sums of a few hundred terms, growing with their square root.
 _FUSED = {Datatype.FP32: 1e-5, Datatype.FP16: 3.2e-4, Datatype.BF16: 2.6e-3}
 _UNFUSED = {Datatype.FP32: 1e-5, Datatype.FP16: 5.5e-4, Datatype.BF16: 4.2e-3}
+_FLOAT32_GATES = ("fused", "textbook")
 # Two served answers are each off, independently: together by up to the sum of both bounds.
 _BETWEEN_MODELS = {Datatype.FP32: 2e-5, Datatype.FP16: 1.1e-3, Datatype.BF16: 8.4e-3}
 _ROW_FACTOR = 3.0
@@ -73,7 +74,7 @@ def gate_for(backend: str, dtype: str, datatype: Datatype, *, exact: bool) -> Ga
     """Returns the gate for a model's answers.
 
     Args:
-        backend: The model's backend; only ``fused`` applies the gate in float32.
+        backend: The model's backend; ``fused`` and ``textbook`` apply the gate in float32.
         dtype: What the model computes in: fp32, fp16 or bf16; an unknown one counts as bf16.
         datatype: What travels. The coarser of the two decides.
         exact: Whether the answers are compared with exact ones or with another model's.
@@ -82,7 +83,7 @@ def gate_for(backend: str, dtype: str, datatype: Datatype, *, exact: bool) -> Ga
     coarser = max(computed, datatype, key=_COARSENESS.index)
     if not exact:
         return Gate.of(_BETWEEN_MODELS[coarser])
-    return Gate.of((_FUSED if backend == "fused" else _UNFUSED)[coarser])
+    return Gate.of((_FUSED if backend in _FLOAT32_GATES else _UNFUSED)[coarser])
 
 
 def compare(

@@ -1,0 +1,134 @@
+"""Measured plans of one device: the value types, and how a table is looked up."""
+
+from dataclasses import dataclass
+
+from gatefuse_kernels.plan.algorithm import Algorithm, Plan
+from gatefuse_kernels.plan.device import DeviceProfile
+from gatefuse_kernels.plan.row_plans import RowPlans
+from gatefuse_kernels.shapes import DType, MlpShape
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Where an entry's figures come from."""
+
+    date: str
+    torch: str
+    triton: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredClass:
+    """One class of row counts.
+
+    Attributes:
+        up_to: its largest row count; MAX_ROWS in the last class.
+        plan: the fastest that was measured.
+        us: microseconds of that plan at `up_to` rows (in the last class: at the most measured).
+        library_us: microseconds of the library's way at the same rows.
+    """
+
+    up_to: int
+    plan: Plan
+    us: float | None
+    library_us: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was measured for one shape and element type.
+
+    Attributes:
+        shape: the MLP's widths.
+        dtype: element type.
+        measured: where the figures come from.
+        classes: ascending; the last holds for every larger row count.
+        deterministic: the one plan of the batch-invariant mode, for all row counts.
+
+    Raises:
+        ValueError: the classes do not ascend to MAX_ROWS, or the deterministic plan's sums could
+            depend on the row count.
+    """
+
+    shape: MlpShape
+    dtype: DType
+    measured: Measurement
+    classes: tuple[MeasuredClass, ...]
+    deterministic: Plan | None = None
+
+    def __post_init__(self) -> None:
+        self.row_plans()
+        if self.deterministic is not None:
+            check_deterministic(self.deterministic)
+
+    def row_plans(self) -> RowPlans:
+        """The classes as a lookup by row count."""
+        limits = tuple(measured.up_to for measured in self.classes)
+        return RowPlans(limits, tuple(measured.plan for measured in self.classes))
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """Every plan of the entry."""
+        fixed = () if self.deterministic is None else (self.deterministic,)
+        return (*(measured.plan for measured in self.classes), *fixed)
+
+
+# By identity: a table is loaded once, and hashing its contents at each lookup would cost more than
+# what the lookup saves.
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanTable:
+    """The entries of one kind of device.
+
+    Attributes:
+        device: its name.
+        capability: its compute capability.
+        multiprocessors: a device with fewer, or more, is another device.
+        entries: at most one per shape and element type.
+
+    Raises:
+        ValueError: a shape and element type has two entries.
+    """
+
+    device: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    entries: tuple[Entry, ...]
+
+    def __post_init__(self) -> None:
+        keys = [(entry.shape, entry.dtype) for entry in self.entries]
+        for shape, dtype in keys:
+            if keys.count((shape, dtype)) > 1:
+                raise ValueError(f"{shape} {dtype} has two entries")
+
+    def is_of(self, device: DeviceProfile) -> bool:
+        """Whether it was measured on such a device."""
+        return (self.device, self.multiprocessors) == (device.name, device.multiprocessors)
+
+    def check_device(self, device: DeviceProfile) -> None:
+        """Raise ValueError unless the table was measured on such a device."""
+        if not self.is_of(device):
+            raise ValueError(
+                f"the plan table was measured on {self.device} with {self.multiprocessors} "
+                f"multiprocessors, but this is {device.name} with {device.multiprocessors}"
+            )
+
+    def entry(self, shape: MlpShape, dtype: DType) -> Entry | None:
+        """The entry of exactly this shape and element type."""
+        for entry in self.entries:
+            if (entry.shape, entry.dtype) == (shape, dtype):
+                return entry
+        return None
+
+
+def check_deterministic(plan: Plan) -> None:
+    """Raise ValueError unless a row's sums under `plan` cannot depend on the other rows.
+
+    Two launches of our own kernels: the library picks a kernel by the row count. Split sums are
+    added in the order of their parts, which row counts do not change; but which tiles are halved
+    depends on how many there are.
+    """
+    if plan.algorithm is not Algorithm.TWO_LAUNCH:
+        raise ValueError(f"a deterministic plan is a two_launch plan, not {plan.algorithm}")
+    if any(tile.halve_tail for tile in plan.tiles):
+        raise ValueError("a deterministic plan halves no tiles")

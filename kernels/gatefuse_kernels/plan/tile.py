@@ -1,0 +1,115 @@
+"""How one GEMM launch is cut into programs, and what a program needs of a multiprocessor."""
+
+from dataclasses import dataclass
+
+MAX_GRID = 2**31 - 1
+"""Programs on grid axis 0; the launcher multiplies the axes in int32."""
+
+LANES_PER_WARP = 32
+
+STREAMED_ROWS = 2
+"""Tokens that CUDA cores can multiply in the time in which the weights arrive."""
+
+_MMA_ROWS = 16
+"""The fewest tokens of a tile for the matrix units."""
+
+_BARRIER_BYTES = 256
+"""Shared memory of the barriers that Blackwell's MMA and TMA copies signal: 8 bytes a stage and kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How one GEMM launch is cut.
+
+    Attributes:
+        rows: tokens per program.
+        columns: output features (weight rows) per program.
+        inner: elements of the contracted dimension per pipeline step.
+        warps: warps per program.
+        stages: depth of the software pipeline.
+        swapped: weight rows on the MMA's M side; for few tokens.
+        group: row tiles that share a weight tile while it is in L2.
+        splits: programs that share one output tile, each with its part of the contracted
+            dimension; 1 except where `down` has too few tiles for the multiprocessors.
+        descriptors: operands come through TMA descriptors; needs compute capability 9.
+        halve_tail: the tiles of the last wave are cut in two where that keeps more multiprocessors
+            busy; gate_up through descriptors only.
+
+    Raises:
+        ValueError: a size is not a positive power of two where the compiler wants one, or below 1.
+    """
+
+    rows: int
+    columns: int
+    inner: int
+    warps: int
+    stages: int
+    swapped: bool
+    group: int = 8
+    splits: int = 1
+    descriptors: bool = False
+    halve_tail: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "columns", "inner", "warps"):
+            size = getattr(self, name)
+            if size < 1 or size & (size - 1):
+                raise ValueError(f"a tile's {name} must be a power of two, got {size}")
+        for name in ("stages", "group", "splits"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"a tile's {name} must be at least 1, got {getattr(self, name)}")
+        if STREAMED_ROWS < self.rows < _MMA_ROWS:
+            raise ValueError(f"no kernel has tiles of {self.rows} rows")
+        if self.is_streamed and (self.stages, self.splits, self.descriptors) != (1, 1, False):
+            raise ValueError("a streamed tile has one stage, whole sums and no descriptors")
+        if self.halve_tail and not (self.descriptors and self.columns >= 2 * _MMA_ROWS):
+            raise ValueError("only a tile through descriptors, and of columns to halve, is halved")
+
+    @property
+    def is_streamed(self) -> bool:
+        """So few rows that CUDA cores multiply them while the weights stream through registers."""
+        return self.rows <= STREAMED_ROWS
+
+    def halved_tiles(self, tiles: int, multiprocessors: int) -> int:
+        """How many of a launch's last tiles are halved: the last wave, if its halves are one wave.
+
+        Args:
+            tiles: of the launch.
+            multiprocessors: of the device, one program each.
+        """
+        rest = tiles % multiprocessors
+        return rest if self.halve_tail and 2 * rest <= multiprocessors else 0
+
+    def grid(self, rows: int, columns: int) -> int:
+        """Programs needed for an output `[rows, columns]`.
+
+        Raises:
+            ValueError: more than a launch can have.
+        """
+        programs = self.programs(rows, columns)
+        if programs > MAX_GRID:
+            raise ValueError(f"an output of {rows} x {columns} needs {programs} programs")
+        return programs
+
+    def programs(self, rows: int, columns: int) -> int:
+        """Programs of an output `[rows, columns]`, however many."""
+        return -(-rows // self.rows) * -(-columns // self.columns) * self.splits
+
+    def shared_bytes(self, products: int, itemsize: int) -> int:
+        """Shared memory of one program, an upper bound: every stage holds its operands' tiles.
+
+        Args:
+            products: weight matrices multiplied in one pass: 2 for gate and up, 1 for down.
+            itemsize: bytes per element.
+        """
+        operands = (self.rows + products * self.columns) * self.inner * itemsize * self.stages
+        if self.is_streamed:
+            # Sums over warps; the operands never leave the registers.
+            return products * self.rows * self.columns * self.warps * 4
+        # After the loop the same memory turns one float32 result into the order of its stores.
+        return max(operands, self.rows * self.columns * 4) + _BARRIER_BYTES
+
+    def sums_per_lane(self, products: int) -> int:
+        """float32 sums that each lane holds: registers, of which a lane has 255."""
+        width = self.columns * self.inner if self.is_streamed else self.columns
+        return self.rows * width * products // (self.warps * LANES_PER_WARP)

@@ -1,0 +1,126 @@
+"""down with operands through the copy engine (TMA), for compute capability 9.0 and later."""
+
+import torch
+import triton.language as tl
+
+from gatefuse_kernels.plan import Overlap, Tile
+from gatefuse_kernels.swiglu.descriptors import WeightDescriptors, describe
+from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.overlap import wait_for_h
+from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, sum_parts
+from gatefuse_kernels.swiglu.tiles import product, tile_of_program
+
+
+@kernel
+def swiglu_down_tma(
+    h: tl.tensor_descriptor,
+    weight: tl.tensor_descriptor,
+    out_ptr: tl.tensor,
+    parts_ptr: tl.tensor,
+    arrived_ptr: tl.tensor,
+    rows: tl.tensor,
+    HIDDEN: tl.constexpr,
+    INTERMEDIATE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
+    SWAPPED: tl.constexpr,
+    GROUP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    IS_OVERLAPPED: tl.constexpr,
+) -> None:
+    """H [rows, INTERMEDIATE], weight [HIDDEN, INTERMEDIATE] -> out [rows, HIDDEN].
+
+    What the copy engine reads past an edge is zero. Where the sum is split, each program takes a
+    stretch of inner steps; see `sum_parts`.
+    """
+    tiles = tl.cdiv(rows, BLOCK_ROWS) * tl.cdiv(HIDDEN, BLOCK_COLUMNS)
+    tile = tl.program_id(0) % tiles
+    part = tl.program_id(0) // tiles
+    row_tile, column_tile = tile_of_program(tile, rows, HIDDEN, BLOCK_ROWS, BLOCK_COLUMNS, GROUP)
+    first_row = row_tile * BLOCK_ROWS
+    first_column = column_tile * BLOCK_COLUMNS
+    row = tl.arange(0, BLOCK_ROWS)
+    column = tl.arange(0, BLOCK_COLUMNS)
+    h_row = first_row.to(tl.int32)
+    weight_row = first_column.to(tl.int32)
+
+    if SWAPPED:
+        total = tl.zeros((BLOCK_COLUMNS, BLOCK_ROWS), tl.float32)
+    else:
+        total = tl.zeros((BLOCK_ROWS, BLOCK_COLUMNS), tl.float32)
+    STEPS: tl.constexpr = (INTERMEDIATE + BLOCK_INNER - 1) // BLOCK_INNER
+    STRETCH: tl.constexpr = (STEPS + SPLITS - 1) // SPLITS * BLOCK_INNER
+    wait_for_h(IS_OVERLAPPED)
+    for start in range(part * STRETCH, tl.minimum((part + 1) * STRETCH, INTERMEDIATE), BLOCK_INNER):
+        tokens = h.load([h_row, start])
+        total = product(weight.load([weight_row, start]), tokens, total, SWAPPED)
+
+    rows_left = (rows - first_row).to(tl.int32)
+    columns_left = (HIDDEN - first_column).to(tl.int32)
+    if SWAPPED:
+        out_offset = row[None, :] * HIDDEN + column[:, None]
+        part_offset = row[None, :] * BLOCK_COLUMNS + column[:, None]
+        valid = (row < rows_left)[None, :] & (column < columns_left)[:, None]
+    else:
+        out_offset = row[:, None] * HIDDEN + column[None, :]
+        part_offset = row[:, None] * BLOCK_COLUMNS + column[None, :]
+        valid = (row < rows_left)[:, None] & (column < columns_left)[None, :]
+    if SPLITS > 1:
+        total, is_last = sum_parts(
+            total,
+            parts_ptr,
+            arrived_ptr,
+            tile,
+            part,
+            part_offset,
+            valid,
+            BLOCK_ROWS * BLOCK_COLUMNS,
+            SPLITS,
+        )
+        valid = valid & is_last
+    out_tile = out_ptr + first_row * HIDDEN + first_column
+    tl.store(out_tile + out_offset, total.to(out_ptr.dtype.element_ty), mask=valid)
+
+
+def launch_down_tma(
+    h: torch.Tensor,
+    descriptors: WeightDescriptors,
+    out: torch.Tensor,
+    tile: Tile,
+    overlap: Overlap,
+    workspace: SplitWorkspace,
+) -> None:
+    """Launch on the current stream and device.
+
+    Args:
+        h: `[M, I]`, contiguous, M >= 1, starting on 16 bytes.
+        descriptors: of weights of h's dtype, both widths multiples of 16 bytes.
+        out: `[M, H]`, contiguous, fully overwritten.
+        tile: from `plan.choose`.
+        overlap: as given to the gate_up launch just before.
+        workspace: for split sums.
+    """
+    rows, hidden = out.shape
+    is_overlapped = overlap is not Overlap.NONE
+    parts, arrived = workspace.for_tile(tile, rows, hidden, out)
+    swiglu_down_tma[(tile.grid(rows, hidden),)](
+        describe(h, tile.rows, tile.inner),
+        descriptors.down(tile.columns, tile.inner),
+        out,
+        parts,
+        arrived,
+        rows,
+        HIDDEN=hidden,
+        INTERMEDIATE=h.shape[1],
+        BLOCK_ROWS=tile.rows,
+        BLOCK_COLUMNS=tile.columns,
+        BLOCK_INNER=tile.inner,
+        SWAPPED=tile.swapped,
+        GROUP=tile.group,
+        SPLITS=tile.splits,
+        IS_OVERLAPPED=is_overlapped,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+        launch_pdl=is_overlapped,
+    )

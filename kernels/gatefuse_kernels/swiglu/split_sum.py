@@ -1,0 +1,99 @@
+"""Sums in parts: several programs share an output tile, and the last of them adds up all parts.
+
+Whoever comes last adds the parts in their order, not in that of arrival, so the bits are the same
+each time. No program waits for another, so nothing has to be resident together.
+"""
+
+import torch
+import triton.language as tl
+
+from gatefuse_kernels.plan import Tile
+from gatefuse_kernels.swiglu.jit import device
+
+
+@device
+def sum_parts(
+    total: tl.tensor,
+    parts_ptr: tl.tensor,
+    arrived_ptr: tl.tensor,
+    tile: tl.tensor,
+    part: tl.tensor,
+    offset: tl.tensor,
+    valid: tl.tensor,
+    SIZE: tl.constexpr,
+    SPLITS: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Leave this program's part; the whole sum, and whether this program came last and stores it.
+
+    Args:
+        total: the part, a float32 tile.
+        parts_ptr: float32 `[tiles, SPLITS, SIZE]`.
+        arrived_ptr: int32 `[tiles]`, all zero between launches.
+        tile: number of the output tile.
+        part: number of the part.
+        offset: element offsets of `total` in a contiguous tile.
+        valid: which elements exist.
+        SIZE: elements of a tile.
+        SPLITS: parts of a tile.
+    """
+    first = parts_ptr + tile.to(tl.int64) * (SPLITS * SIZE)
+    tl.store(first + part * SIZE + offset, total, mask=valid)
+    # All threads have stored before the one that speaks for the program says so.
+    tl.debug_barrier()
+    is_last = tl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLITS - 1
+    if is_last:
+        # From L2: this multiprocessor's L1 may hold a line from before the others wrote.
+        total = tl.load(first + offset, mask=valid, other=0.0, cache_modifier=".cg")
+        for other in tl.static_range(1, SPLITS):
+            total += tl.load(
+                first + other * SIZE + offset, mask=valid, other=0.0, cache_modifier=".cg"
+            )
+        tl.store(arrived_ptr + tile, 0)
+    return total, is_last
+
+
+class SplitWorkspace:
+    """The counters of one MLP's split sums, one set for each stream it ran on.
+
+    Calls that share a stream follow one another; a graph's replays must follow whatever else runs
+    with the counters that it captured (see `GraphedMlp`).
+    """
+
+    def __init__(self) -> None:
+        """Allocate nothing yet."""
+        self._arrived: dict[int, torch.Tensor] = {}
+        self._outgrown: list[torch.Tensor] = []
+
+    def for_tile(
+        self, tile: Tile, rows: int, columns: int, like: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Memory for the parts and the counters of one launch on the current stream.
+
+        Args:
+            tile: of the launch.
+            rows: M.
+            columns: output features.
+            like: a tensor of the launch, for the device.
+
+        Returns:
+            float32 parts, uninitialised, and int32 counters, zero; one element each where the tile
+            is not split.
+        """
+        programs = tile.programs(rows, columns) if tile.splits > 1 else 1
+        parts = torch.empty(
+            programs * tile.rows * tile.columns if tile.splits > 1 else 1,
+            dtype=torch.float32,
+            device=like.device,
+        )
+        return parts, self._counters(programs // tile.splits or 1, like)
+
+    def _counters(self, tiles: int, like: torch.Tensor) -> torch.Tensor:
+        stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
+        held = self._arrived.get(stream)
+        if held is None or held.numel() < tiles:
+            if held is not None:
+                # Graphs that captured it go on counting in it.
+                self._outgrown.append(held)
+            held = torch.zeros(max(tiles, 1024), dtype=torch.int32, device=like.device)
+            self._arrived[stream] = held
+        return held

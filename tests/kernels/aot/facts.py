@@ -1,0 +1,106 @@
+"""What the compiler made of a kernel, read from its PTX and its cubin."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+
+_ASYNC_COPY = re.compile(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\] *, *\[[^]]*\] *, *(0x\w+)")
+_TENSOR_CORES = re.compile(r"wgmma\.mma_async|mma\.sync|tcgen05\.mma")
+_READ = re.compile(r"ld\.global|cp\.async\.c[ag]|cp\.async\.bulk\.tensor")
+_WAIT = "griddepcontrol.wait"
+_WIDE_ACCESS = re.compile(r"\.v4\.[bfu]32|\.v2\.[bfu]64|\.v8\.[bfu]32|\.v4\.[bfu]64")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One compiled variant.
+
+    Attributes:
+        job: the job's text.
+        kernel: the kernel's name.
+        capability: 90 for sm_90.
+        dtype: of its matrices.
+        is_aligned: every row starts on 16 bytes.
+        registers: per thread.
+        stack_bytes: per thread; spilled registers show here.
+        shared_bytes: per program.
+        tensor_cores: instructions of any generation.
+        wgmma: those of Hopper.
+        copied_bytes: sizes of the asynchronous copies into shared memory.
+        bulk_copies: asynchronous copies by descriptor.
+        narrow_loads: loads of global memory below 16 bytes.
+        wide_loads: those of 16 bytes or more.
+        wide_stores: likewise.
+        waits: instructions that wait for the launch before.
+        reads_before_wait: reads of global memory that stand before the first of them.
+        float64: instructions on doubles.
+    """
+
+    job: str
+    kernel: str
+    capability: int
+    dtype: str
+    is_aligned: bool
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    tensor_cores: int
+    wgmma: int
+    copied_bytes: tuple[int, ...]
+    bulk_copies: int
+    narrow_loads: tuple[str, ...]
+    wide_loads: tuple[str, ...]
+    wide_stores: tuple[str, ...]
+    waits: int
+    reads_before_wait: int
+    float64: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dictionary."""
+        return asdict(self)
+
+
+def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, made: Any) -> Facts:
+    """Read a compiled kernel."""
+    ptx = made.asm["ptx"]
+    registers, stack = _resources(made.asm["cubin"])
+    loads, stores = (sorted(set(re.findall(rf"{op}\.global\S*", ptx))) for op in ("ld", "st"))
+    return Facts(
+        job=job,
+        kernel=kernel,
+        capability=capability,
+        dtype=dtype,
+        is_aligned=aligned,
+        registers=registers,
+        stack_bytes=stack,
+        shared_bytes=made.metadata.shared,
+        tensor_cores=len(_TENSOR_CORES.findall(ptx)),
+        wgmma=ptx.count("wgmma.mma_async"),
+        copied_bytes=tuple(sorted({int(size, 16) for size in _ASYNC_COPY.findall(ptx)})),
+        bulk_copies=ptx.count("cp.async.bulk.tensor"),
+        narrow_loads=tuple(load for load in loads if not _WIDE_ACCESS.search(load)),
+        wide_loads=tuple(load for load in loads if _WIDE_ACCESS.search(load)),
+        wide_stores=tuple(store for store in stores if _WIDE_ACCESS.search(store)),
+        waits=ptx.count(_WAIT),
+        reads_before_wait=len(_READ.findall(ptx[: max(ptx.find(_WAIT), 0)])),
+        float64=len(re.findall(r"\.f64\b", ptx)),
+    )
+
+
+def _resources(cubin: bytes) -> tuple[int, int]:
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "--dump-resource-usage", file.name]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
+    assert found, text
+    return int(found[1]), int(found[2])

@@ -1,0 +1,80 @@
+"""How each job is launched, on matrices whose memory is never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import torch
+from tests.kernels.aot.jobs import Job
+
+from gatefuse_kernels import dtypes
+from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.swiglu import launcher
+from gatefuse_kernels.swiglu.gate import launch_gate
+from gatefuse_kernels.swiglu.launcher import Launcher
+from gatefuse_kernels.swiglu.textbook import launch_textbook
+
+_ROWS = 16
+
+
+def _matrix(job: Job, columns: int, rows: int = _ROWS) -> torch.Tensor:
+    return torch.empty(rows, columns, dtype=dtypes.to_torch(job.dtype))
+
+
+def _weights(job: Job) -> MlpWeights:
+    hidden, intermediate = job.shape.hidden, job.shape.intermediate
+    gate_up, down = _matrix(job, hidden, 2 * intermediate), _matrix(job, intermediate, hidden)
+    return MlpWeights(gate_up, down, job.activation)
+
+
+def _launcher(job: Job) -> Launcher:
+    with patch.object(launcher, "profile_of", lambda device: job.device):
+        return Launcher(_weights(job))
+
+
+def _gate_up(job: Job) -> None:
+    """Where a last wave is halved, with one that is and one that is not."""
+    tile, launch = job.tile, _launcher(job)
+    assert tile is not None
+    multiprocessors = job.device.multiprocessors
+    seen = set()
+    for row_tiles in range(1, 64):
+        rows = row_tiles * tile.rows
+        tiles = tile.programs(rows, job.shape.intermediate)
+        is_halved = tile.halved_tiles(tiles, multiprocessors) > 0
+        if is_halved not in seen:
+            seen.add(is_halved)
+            x, h = _matrix(job, job.shape.hidden, rows), _matrix(job, job.shape.intermediate, rows)
+            launch.gate_up(x, h, tile, job.overlap)
+        if len(seen) == 1 + tile.halve_tail:
+            return
+
+
+def _down(job: Job) -> None:
+    assert job.tile is not None
+    h, out = _matrix(job, job.shape.intermediate), _matrix(job, job.shape.hidden)
+    _launcher(job).down(h, out, job.tile, job.overlap)
+
+
+def _textbook(job: Job) -> None:
+    assert job.tile is not None
+    x = _matrix(job, job.shape.hidden)
+    launch_textbook(x, _weights(job), torch.empty_like(x), job.tile)
+
+
+def _gate(job: Job) -> None:
+    intermediate = job.shape.intermediate
+    if job.merged:
+        gate, up = _matrix(job, 2 * intermediate).chunk(2, dim=1)
+    else:
+        gate, up = _matrix(job, intermediate), _matrix(job, intermediate)
+    launch_gate(gate, up, _matrix(job, intermediate), job.activation, job.rounding)
+
+
+LAUNCHES: dict[str, Callable[[Job], None]] = {
+    "gate_up": _gate_up,
+    "down": _down,
+    "textbook": _textbook,
+    "gate": _gate,
+}

@@ -1,0 +1,89 @@
+"""Tiles: grids, shared memory, what the compiler would refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gatefuse_kernels.plan import KNOWN_DEVICES, Algorithm, Plan, Tile
+from gatefuse_kernels.plan.fitting import fits, fitted, tile_fits
+from gatefuse_kernels.shapes import DType
+
+TILE = Tile(16, 64, 128, 4, 5, True)
+H200 = KNOWN_DEVICES["nvidia-h200"]
+A100 = KNOWN_DEVICES["nvidia-a100-sxm4-80gb"]
+L40S = KNOWN_DEVICES["nvidia-l40s"]
+
+
+def test_grid() -> None:
+    assert TILE.grid(1, 64) == 1
+    assert TILE.grid(17, 65) == 4
+    assert TILE.grid(65_537, 64) == 4097
+    assert replace(TILE, splits=3).grid(17, 65) == 12
+    with pytest.raises(ValueError, match="2147483648 programs"):
+        TILE.grid(1 << 18, 1 << 23)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rows": 24}, {"columns": 0}, {"inner": -16}, {"warps": 3}, {"stages": 0}, {"splits": 0}],
+    ids=str,
+)
+def test_sizes_are_checked(change: dict[str, int]) -> None:
+    [name] = change
+    with pytest.raises(ValueError, match=f"a tile's {name} must be"):
+        replace(TILE, **change)  # type: ignore[arg-type]
+
+
+def test_shared_memory_is_stages_of_operands_or_one_result() -> None:
+    operands = (16 + 2 * 64) * 128 * 2 * 5
+    assert 0 < TILE.shared_bytes(products=2, itemsize=2) - operands < 1024
+    result = Tile(128, 128, 16, 8, 1, False)
+    assert 0 < result.shared_bytes(products=1, itemsize=2) - 128 * 128 * 4 < 1024
+
+
+def test_sums_per_lane() -> None:
+    assert Tile(128, 128, 64, 8, 4, False).sums_per_lane(products=2) == 128
+
+
+def test_a_pipeline_is_cut_to_the_shared_memory() -> None:
+    assert fitted(TILE, 2, DType.BF16, H200) == TILE
+    assert fitted(TILE, 2, DType.BF16, A100) == replace(TILE, stages=4)
+    # Two stages would be all that fits 99 KiB: half as long, and more of them.
+    assert fitted(TILE, 2, DType.BF16, L40S) == replace(TILE, inner=64, stages=5)
+    with pytest.raises(ValueError, match="no pipeline"):
+        fitted(Tile(256, 256, 64, 8, 3, False), 2, DType.FP32, L40S)
+
+
+def test_descriptors_need_hopper() -> None:
+    tile = Tile(16, 64, 64, 4, 3, True, descriptors=True)
+    assert tile_fits(tile, 2, DType.BF16, H200)
+    assert not tile_fits(tile, 2, DType.BF16, A100)
+
+
+def test_a_plan_has_the_tiles_of_its_algorithm() -> None:
+    for algorithm in Algorithm:
+        gate_up = TILE if algorithm.tiles_gate_up else None
+        down = TILE if algorithm.tiles_down else None
+        plan = Plan(algorithm, gate_up, down, "because")
+        assert fits(plan, DType.BF16, H200)
+        for wrong in ((gate_up, None if down else TILE), (None if gate_up else TILE, down)):
+            with pytest.raises(ValueError, match=f"a {algorithm} plan"):
+                Plan(algorithm, *wrong, "because")
+        if gate_up is None or down is None:
+            with pytest.raises(ValueError, match="no pair of tiles"):
+                _ = plan.tiles
+
+
+def test_a_plan_says_why_and_splits_down_alone() -> None:
+    with pytest.raises(ValueError, match="says why"):
+        Plan(Algorithm.LIBRARY, None, None, "")
+    split = replace(TILE, splits=4)
+    assert Plan(Algorithm.TWO_LAUNCH, TILE, split, "because").tiles == (TILE, split)
+    with pytest.raises(ValueError, match="whole sums"):
+        Plan(Algorithm.TWO_LAUNCH, split, TILE, "because")
+
+
+def test_plans_that_differ_in_their_reason_are_equal() -> None:
+    assert Plan(Algorithm.LIBRARY, None, None, "a") == Plan(Algorithm.LIBRARY, None, None, "b")
