@@ -15,7 +15,7 @@ import torch
 
 from gatefuse_kernels import dtypes
 from gatefuse_kernels.bench.capture import capture_call
-from gatefuse_kernels.bench.streams import as_words, launch_copy
+from gatefuse_kernels.bench.elementwise import copies_like
 from gatefuse_kernels.bench.timing import Call, Pace, take_turns
 from gatefuse_kernels.shapes import Activation, DType, Rounding
 from gatefuse_kernels.swiglu import gate as gate_module
@@ -30,16 +30,6 @@ KINDS = (
     (Activation.GELU, Rounding.FP32_EPILOGUE),
 )
 PACE = Pace(rounds=60)
-
-
-def _copies(gate: torch.Tensor, up: torch.Tensor) -> list[Call]:
-    """Two operands in and one out: a copy of one and a half moves as many bytes."""
-    source = as_words(torch.cat((gate.view(-1), up.view(-1)[: up.numel() // 2])))
-    target = torch.empty_like(source)
-    return [
-        capture_call(partial(target.copy_, source)),
-        capture_call(partial(launch_copy, source, target)),
-    ]
 
 
 def _gate(run: Call, elements: int, warps: int) -> Call:
@@ -58,7 +48,7 @@ def measure(dtype: DType, merged: bool, count: int) -> None:
         run = partial(launch_gate, gate, up, out, activation, rounding)
         cuts = list(itertools.product(ELEMENTS, WARPS))
         forms = [_gate(run, elements, warps) for elements, warps in cuts]
-        copies = _copies(gate.contiguous(), up.contiguous())
+        copies = copies_like(gate.contiguous(), up.contiguous())
         times = take_turns([[form] for form in (*copies, *forms)], PACE)
         best_us = min(found.median_us for found in times[:2])
         where = "merged" if merged else "apart"

@@ -60,13 +60,15 @@ def gated(
         up: likewise, of gate's shape, dtype and device.
         activation: applied to gate.
         rounding: once, or after each of the two operations.
-        out: likewise; where the answer goes. May be gate or up. By default a new tensor.
+        out: likewise; where the answer goes. May be gate or up itself, but overlap neither in
+            another way. By default a new tensor.
 
     Returns:
         `[..., I]`: out, or a new contiguous tensor.
 
     Raises:
-        ValueError: shapes, dtypes or devices differ, or a tensor would have to be copied.
+        ValueError: shapes, dtypes or devices differ, a tensor would have to be copied, or out
+            overlaps an operand.
     """
     # Imported here: shapes, traffic, ledger and expression are usable without torch.
     from gatefuse_kernels.gating import gated_call

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gatefuse_kernels.launches import kernel_names
+from gatefuse_kernels.launches import capture_stream, kernel_names
 from gatefuse_kernels.ledger import Ledger, Recipe
 from gatefuse_kernels.mlp import Capturable
 from gatefuse_kernels.shapes import bucket_for
@@ -23,7 +23,9 @@ class _Captured:
 class GraphedMlp:
     """Graphs of one MLP that read and write two static buffers, shared with other MLPs.
 
-    Replays of graphs that share buffers or a pool must follow one another on one stream.
+    Replays of graphs that share buffers or a pool must follow one another, on one stream or by
+    events; so must those with library products that one thread captured on one device, which share
+    the library's workspace.
     """
 
     def __init__(
@@ -67,8 +69,8 @@ class GraphedMlp:
             RuntimeError: a recipe disagrees with the kernel nodes of its graph.
         """
         self._mlp.warm_up()
-        stream = torch.cuda.Stream(self._x.device)
         with torch.cuda.device(self._x.device):
+            stream = capture_stream(torch.cuda.current_device())
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 for bucket in reversed(self._buckets):

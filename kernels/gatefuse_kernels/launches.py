@@ -9,6 +9,7 @@ of its random generator at each capture: two kernels that run, and that nobody c
 """
 
 import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 
@@ -40,10 +41,23 @@ def captured_kernels(work: Callable[[], object]) -> tuple[str, ...]:
     Raises:
         RuntimeError: the work cannot be captured, or the driver refuses to list the nodes.
     """
-    stream = _capture_stream(torch.cuda.current_device())
+    stream = capture_stream(torch.cuda.current_device())
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         return _capture(stream, work)
+
+
+def capture_stream(device: int) -> torch.cuda.Stream:
+    """The stream for all captures on a device: cuBLAS keeps a workspace for each it ever saw.
+
+    Each thread has its own, because what others do on a stream would join its capture.
+    """
+    return _capture_stream(device, threading.get_ident())
+
+
+@cache
+def _capture_stream(device: int, thread: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def _capture(stream: torch.cuda.Stream, work: Callable[[], object]) -> tuple[str, ...]:
@@ -97,12 +111,6 @@ def _kernel_name(driver: ctypes.CDLL, node: int) -> str:
     else:
         status = driver.cuKernelGetName(ctypes.byref(name), ctypes.c_void_p(params.kern))
     return name.value.decode() if status == 0 and name.value else "?"
-
-
-@cache
-def _capture_stream(device: int) -> torch.cuda.Stream:
-    # One per device: cuBLAS keeps a workspace for each stream that it ever saw.
-    return torch.cuda.Stream(device)
 
 
 @cache

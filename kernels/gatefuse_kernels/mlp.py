@@ -43,7 +43,8 @@ class Mlp(Protocol):
         """Compute `out = MLP(x)` on the current stream; both `[M, H]`, 0 <= M <= max_rows.
 
         Every launch is counted in the ledger. Nothing is launched for M = 0. After `warm_up` the
-        call can be captured into a CUDA graph.
+        call can be captured into a CUDA graph; calls on one stream, and the graphs captured from
+        it, share scratch memory and must follow one another.
 
         Raises:
             ValueError: a shape, dtype, device or stride is wrong.

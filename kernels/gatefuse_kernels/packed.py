@@ -73,6 +73,11 @@ class MlpWeights:
         """Bytes of all three matrices."""
         return self.gate_up.nbytes + self.down.nbytes
 
+    @cached_property
+    def built(self) -> dict[object, object]:
+        """What others built for these weights, by keys of their own; it lives as long as they do."""
+        return {}
+
     @classmethod
     def pack(
         cls,
@@ -81,7 +86,7 @@ class MlpWeights:
         down: torch.Tensor,
         activation: Activation = Activation.SILU,
     ) -> "MlpWeights":
-        """Pack `[I, H]` gate and up and `[H, I]` down as `torch.nn.Linear` stores them (a copy)."""
+        """Pack `[I, H]` gate and up (copied) and `[H, I]` down as `torch.nn.Linear` stores them."""
         return cls(torch.cat((gate, up)), down.contiguous(), activation)
 
 

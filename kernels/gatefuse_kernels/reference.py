@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from gatefuse_kernels.error_limits import FUSED_ERROR_LIMIT
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.shapes import Activation, DType
-
-FUSED_ERROR_LIMIT = {DType.BF16: 2.6e-3, DType.FP16: 3.2e-4, DType.FP32: 1e-5}
-"""Largest relative Frobenius error of a form that applies the gate to float32 sums."""
+from gatefuse_kernels.shapes import Activation
 
 _FLOAT32_SUMS = 1e-4
 """A limit below this is float32's."""

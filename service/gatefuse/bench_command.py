@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from errno import EISDIR
+from os import strerror
 from pathlib import Path
 from typing import TypeVar
 
+from gatefuse.measuring import (
+    EXIT_CANNOT_WRITE,
+    EXIT_NO_MEMORY,
+    EXIT_UNAVAILABLE,
+    EXIT_WRONG,
+    default_jobs,
+)
 from gatefuse_kernels.bench import cases
 from gatefuse_kernels.bench.options import AUTOTUNE_ROWS, PEERS, Options
 from gatefuse_kernels.bench.report import json_of, text
@@ -18,11 +26,9 @@ from gatefuse_kernels.bench.results import Report
 from gatefuse_kernels.errors import BackendUnavailableError
 from gatefuse_kernels.shapes import MAX_ROWS, DType, parse_shape
 
-EXIT_WRONG = 1
-EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h
-
-_MOST_JOBS = 12
 _UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
+_MOST_ELEMENTS = 1 << 42
+"""As many as one launch of the gate can cover."""
 _LEAST_ROUNDS = 10
 
 _DESCRIPTION = """\
@@ -31,15 +37,16 @@ hold them, all forms taking turns in one run. Beside each time stand the fastest
 reads the same weights, and the fastest of the other ways to compute the same: eager, torch.compile,
 cuBLAS with a fused gate, flash-swiglu-mlp and Liger. Then the elementwise gate against a copy, and
 the host's time for a launch. Every answer is checked against float64 first; if one of ours is
-wrong, nothing is reported.
+wrong, the run ends there.
 """
 _EPILOG = """\
 exit status: 0 measured, whatever the figures; 1 an answer of ours is wrong; 2 wrong usage;
-69 no CUDA device; 78 torch or triton is missing.
+69 no CUDA device; 71 the GPU has too little memory; 73 FILE cannot be written; 78 torch or triton
+is missing.
 
 Compiling and tuning the peers is most of a run: max_autotune at every row count multiplies its
-length. --shapes and --rows divide the table, --budget ends it in time, and if a run is cut off,
-FILE.partial has what it had measured.
+length. --shapes and --rows divide the table, --budget ends it in time, and if a run ends early,
+whatever the cause, FILE.partial has what it had measured.
 """
 
 Item = TypeVar("Item")
@@ -64,25 +71,26 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ModuleNotFoundError: torch or triton is not installed.
     """
-    from gatefuse_kernels.bench.run import WrongAnswerError, run_bench
+    from gatefuse_kernels.bench.run import NoMemoryError, WrongAnswerError, run_bench
 
-    path: Path | None = arguments.json
-    partial_path = path and path.with_name(f"{path.name}.partial")
-    keep = partial(_write, partial_path) if partial_path else _drop
     try:
-        report = run_bench(options_of(arguments), _say, keep)
+        output = _Output(arguments.json) if arguments.json else None
+        report = run_bench(options_of(arguments), _say, output.keep if output else _drop)
+        print(text(report), flush=True)
+        if output:
+            output.finish(report)
     except BackendUnavailableError as error:
         _say(str(error))
         return EXIT_UNAVAILABLE
     except WrongAnswerError as error:
         _say(str(error))
-        if partial_path:
-            partial_path.unlink(missing_ok=True)
         return EXIT_WRONG
-    print(text(report))
-    if path and partial_path:
-        _write(partial_path, report)
-        partial_path.replace(path)
+    except NoMemoryError as error:
+        _say(str(error))
+        return EXIT_NO_MEMORY
+    except _CannotWriteError as error:
+        _say(str(error))
+        return EXIT_CANNOT_WRITE
     return EXIT_WRONG if report.problems else 0
 
 
@@ -167,7 +175,7 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
     add(
         "--jobs",
         type=_integer(0),
-        default=min(_MOST_JOBS, max(0, (os.cpu_count() or 1) - 2)),
+        default=default_jobs(),
         metavar="N",
         help="processes that compile ahead of the measurements; 0 for none (default: %(default)s)",
     )
@@ -233,7 +241,10 @@ def _elements(given: str) -> int:
         number, unit = given[:-1], _UNITS[given[-1]]
     if not number.isdecimal():
         raise argparse.ArgumentTypeError(f"expected a number such as 100M, got {given!r}")
-    return int(number) * unit
+    elements = int(number) * unit
+    if elements > _MOST_ELEMENTS:
+        raise argparse.ArgumentTypeError(f"expected at most {_MOST_ELEMENTS}, got {given!r}")
+    return elements
 
 
 def _joined(values: tuple[object, ...]) -> str:
@@ -244,9 +255,61 @@ def _say(what: str) -> None:
     print(f"gatefuse bench: {what}", file=sys.stderr, flush=True)
 
 
-def _write(path: Path, report: Report) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(json_of(report), indent=1) + "\n", encoding="utf-8")
+class _CannotWriteError(RuntimeError):
+    """FILE cannot be written; the text says why."""
+
+
+class _Output:
+    """FILE, and FILE.partial until all is measured."""
+
+    def __init__(self, path: Path) -> None:
+        """Find out before hours of measuring whether both can be written; leave both as they are.
+
+        Raises:
+            _CannotWriteError: they cannot.
+        """
+        self._path = path
+        self._partial = path.with_name(f"{path.name}.partial")
+        with self._writing():
+            if path.is_dir():
+                raise IsADirectoryError(EISDIR, strerror(EISDIR), str(path))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            is_new = not self._partial.exists()
+            self._partial.open("a", encoding="utf-8").close()
+            if is_new:
+                self._partial.unlink()
+
+    def keep(self, report: Report) -> None:
+        """Write what there is so far; if that fails, say so and let the run go on."""
+        try:
+            self._write(report)
+        except _CannotWriteError as error:
+            _say(str(error))
+
+    def finish(self, report: Report) -> None:
+        """Write all there is.
+
+        Raises:
+            _CannotWriteError: it cannot be written.
+        """
+        self._write(report)
+        with self._writing():
+            self._partial.replace(self._path)
+
+    def _write(self, report: Report) -> None:
+        with self._writing():
+            given = json.dumps(json_of(report), indent=1) + "\n"
+            self._partial.write_text(given, encoding="utf-8")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # A full disk has no name.
+            where = f": {error.filename}" if error.filename else ""
+            why = f"{error.strerror}{where}"
+            raise _CannotWriteError(f"cannot write {self._path}: {why}") from error
 
 
 def _drop(report: Report) -> None:

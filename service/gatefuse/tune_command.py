@@ -1,34 +1,45 @@
 """`gatefuse tune`: measures which plans are the fastest on this machine's GPU, and writes them to a table."""
 
 import argparse
-import os
 import sys
+import traceback
+from multiprocessing import TimeoutError as CompilerTimeoutError
 from pathlib import Path
 
+from gatefuse.measuring import (
+    EXIT_CANNOT_WRITE,
+    EXIT_CONFIG,
+    EXIT_INTERRUPTED,
+    EXIT_NO_MEMORY,
+    EXIT_UNAVAILABLE,
+    EXIT_WRONG,
+    default_jobs,
+)
 from gatefuse_kernels.errors import BackendUnavailableError, PlanTableError
 from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, parse_shape
+from gatefuse_kernels.tuning.merging import OutputError
 from gatefuse_kernels.tuning.search import ROWS
-from gatefuse_kernels.tuning.stopwatch import WrongAnswerError
+from gatefuse_kernels.tuning.stopwatch import NoMemoryError, WrongAnswerError
 
-EXIT_WRONG = 1
-EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE of sysexits.h
-EXIT_CONFIG = 78  # EX_CONFIG
-EXIT_INTERRUPTED = 130
-
-_MOST_JOBS = 12
+EXIT_SOFTWARE = 70  # EX_SOFTWARE of sysexits.h
 
 _DESCRIPTION = """\
 Times the tiles that fit this GPU for each class of row counts, launch by launch, then whole MLPs: two
-launches, a fused gate_up with the library's down, and the library with the fused gate. What wins is
-written with its figures to a table, which `plan_table` in a configuration names. Nothing else may use
-the GPU meanwhile.
+launches, a fused gate_up with the library's down, and the library with the fused gate. The fastest of
+the first two is written with its figures to a table, which `plan_table` in a configuration names. The
+library, which rounds gate and up on their way through memory, is measured beside them and taken only
+where no tile can be used. Nothing else may use the GPU meanwhile.
 """
 _EPILOG = """\
 The table is written after every class: Ctrl-C keeps what was measured, and the rest is filled in with
 the plans that the GPU has without it. Entries of other shapes stay.
 
-exit status: 0 tuned; 1 a kernel answers wrongly; 2 wrong usage; 69 no CUDA device; 78 the table cannot
-be used, or torch or triton is missing; 130 interrupted.
+Shapes, the table and its folder are checked before anything is measured.
+
+exit status: 0 tuned; 1 a kernel answers wrongly; 2 wrong usage; 69 no CUDA device; 70 a process that compiles
+died or hangs, the system failed, or this program did; 71 the GPU has too little memory; 73 the table
+cannot be written; 78 the table that is there cannot be used, a shape's rows do not start on 16 bytes, or
+torch or triton is missing; 130 interrupted.
 """
 
 
@@ -56,10 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the table")
     parser.add_argument(
         "--jobs",
-        type=int,
-        default=min(_MOST_JOBS, max(0, (os.cpu_count() or 1) - 2)),
+        type=_jobs,
+        default=default_jobs(),
         metavar="N",
-        help="processes that compile candidates (default: %(default)s)",
+        help="processes that compile candidates; 0: this one does (default: %(default)s)",
     )
 
 
@@ -84,6 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
     except BackendUnavailableError as error:
         _say(str(error))
         return EXIT_UNAVAILABLE
+    except (NoMemoryError, MemoryError) as error:
+        _say(f"too little memory: {_line(error)}; {options.output} keeps what was finished")
+        return EXIT_NO_MEMORY
+    except OutputError as error:
+        _say(str(error))
+        return EXIT_CANNOT_WRITE
     except WrongAnswerError as error:
         _say(str(error))
         return EXIT_WRONG
@@ -93,6 +110,19 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         _say(f"interrupted; {options.output} has every class that was finished")
         return EXIT_INTERRUPTED
+    except CompilerTimeoutError:
+        _say(f"a process that compiles died or hangs; {options.output} keeps what was finished")
+        return EXIT_SOFTWARE
+    except OSError as error:
+        _say(f"{_line(error)}; {options.output} keeps what was finished")
+        return EXIT_SOFTWARE
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        # Whatever it is, it must not look like a wrong answer, which is Python's own status.
+        traceback.print_exc()
+        _say(f"{_line(error)}; {options.output} keeps what was finished")
+        return EXIT_SOFTWARE
     _say(f"{options.output} is written: name it as plan_table in the configuration")
     return 0
 
@@ -111,6 +141,19 @@ def _row_counts(given: str) -> tuple[int, ...]:
             f"row counts are integers in 1..{MAX_ROWS}, separated by commas, not {given!r}"
         )
     return tuple(sorted({int(count) for count in counts}))
+
+
+def _jobs(given: str) -> int:
+    if not given.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"jobs are a number of processes, 0 or more, not {given!r}"
+        )
+    return int(given)
+
+
+def _line(error: Exception) -> str:
+    """The first line of what an error says, or its kind."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _say(what: str) -> None:

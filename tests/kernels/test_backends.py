@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import gatefuse_kernels
-from gatefuse_kernels import compiled, dtypes, reference, standalone, traffic
+from gatefuse_kernels import compiled, dtypes, reference, traffic
 from gatefuse_kernels.backends import Mlp, build_mlp
-from gatefuse_kernels.errors import BackendUnavailableError, PlanTableError
+from gatefuse_kernels.errors import BackendUnavailableError
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType
@@ -243,10 +243,23 @@ def test_standalone_in_the_deterministic_mode() -> None:
     assert torch.equal(together, torch.cat(alone))
 
 
-def test_a_plan_table_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_table_in_the_environment_is_for_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GATEFUSE_PLAN_TABLE", str(tmp_path / "missing.json"))
-    standalone._own_table.cache_clear()
     weights = make_weights()
-    with pytest.raises(PlanTableError, match=r"missing\.json: No such file"):
-        gatefuse_kernels.swiglu_mlp(make_rows(1, weights), weights)
-    standalone._own_table.cache_clear()
+    assert gatefuse_kernels.swiglu_mlp(make_rows(1, weights), weights).shape == (
+        1,
+        weights.shape.hidden,
+    )
+
+
+def test_what_was_built_for_weights_is_kept_with_them() -> None:
+    weights = make_weights()
+    x = make_rows(3, weights)
+    first = gatefuse_kernels.swiglu_mlp(x, weights, deterministic=True)
+    built = dict(weights.built)
+    assert torch.equal(gatefuse_kernels.swiglu_mlp(x, weights, deterministic=True), first)
+    assert weights.built == built
+    gatefuse_kernels.swiglu_mlp(x, weights)
+    assert len(weights.built) == 2

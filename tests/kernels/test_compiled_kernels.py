@@ -111,15 +111,22 @@ def test_products_use_tensor_cores_except_in_fp32(variants: list[Facts]) -> None
 
 
 def test_a_dependent_launch_waits_before_it_reads(variants: list[Facts]) -> None:
-    """triton#11905: in a pipelined loop the copies of its prologue would go ahead of the wait.
-
-    A streamed down asks for weights before it waits, by design, and for h after.
-    """
+    """triton#11905: in a pipelined loop the copies of its prologue would go ahead of the wait."""
     dependent = [each for each in variants if each["waits"]]
     kernels = {each["kernel"] for each in dependent}
     assert kernels == {"swiglu_down", "swiglu_down_tma", "swiglu_down_streamed"}
-    early = [each for each in dependent if each["kernel"] != "swiglu_down_streamed"]
-    assert not offenders(early, lambda each: each["reads_before_wait"] > 0)
+    others = [each for each in dependent if each["kernel"] != "swiglu_down_streamed"]
+    assert not offenders(others, lambda each: each["reads_before_wait"] > 0)
+
+
+def test_a_streamed_down_reads_weights_before_it_waits_and_h_after(variants: list[Facts]) -> None:
+    """Weights are read with evict_first, and h is not: a hinted load ahead of the wait cannot be of h."""
+    streamed = [each for each in variants if each["kernel"] == "swiglu_down_streamed"]
+    waiting = [each for each in streamed if each["waits"]]
+    assert waiting
+    assert not offenders(waiting, lambda each: each["reads_before_wait"] == 0)
+    assert not offenders(waiting, lambda each: each["unhinted_before_wait"] > 0)
+    assert not offenders(waiting, lambda each: each["unhinted_after_wait"] == 0)
 
 
 def test_nothing_is_computed_in_float64(variants: list[Facts]) -> None:

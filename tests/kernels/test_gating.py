@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -55,6 +56,51 @@ def test_out_may_be_an_operand(rounding: Rounding) -> None:
     assert gated(gate, up, rounding=rounding, out=gate) is gate
     assert torch.equal(gate, expected)
     assert torch.equal(up, kept)
+
+
+def rows_of(storage: torch.Tensor, start: int, stride: int, shape: tuple[int, int]) -> torch.Tensor:
+    return torch.as_strided(storage, shape, (stride, 1), start)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 3), (4, 3), (3, 1)], ids=str)
+def test_out_may_overlap_an_operand_only_if_it_is_that_operand(shape: tuple[int, int]) -> None:
+    """Every start and stride within a small storage: refused if an element is shared, else right."""
+    rows, width = shape
+    source = noise(40)
+    numbers = torch.arange(40)
+    other = noise(*shape)
+    out_start = 9
+    met = set()
+    for out_stride, stride, start in itertools.product(
+        (width, 4, 5, 7), (0, 1, 3, 4, 5, 7), range(31)
+    ):
+        if max(start + (rows - 1) * stride, out_start + (rows - 1) * out_stride) + width > 40:
+            continue
+        storage = source.clone()
+        out = rows_of(storage, out_start, out_stride, shape)
+        operand = rows_of(storage, start, stride, shape)
+        places = ((out_start, out_stride), (start, stride))
+        ours, theirs = (rows_of(numbers, *place, shape).flatten().tolist() for place in places)
+        is_same, is_apart = ours == theirs, set(ours).isdisjoint(theirs)
+        met.add((is_same, is_apart))
+        for name, operands in (("gate", (operand, other)), ("up", (other, operand))):
+            storage.copy_(source)
+            if is_same or is_apart:
+                expected = gated(*operands)
+                assert torch.equal(gated(*operands, out=out), expected)
+            else:
+                with pytest.raises(ValueError, match=f"out overlaps {name}: it must be {name} its"):
+                    gated(*operands, out=out)
+                assert torch.equal(storage, source)
+    assert met == {(True, False), (False, True), (False, False)}
+
+
+def test_out_that_is_shifted_against_an_operand_is_refused() -> None:
+    storage = noise(9, 40)
+    with pytest.raises(ValueError, match="out overlaps gate"):
+        gated(storage[1:], storage[1:].clone(), out=storage[:-1])
+    with pytest.raises(ValueError, match="out overlaps gate"):
+        gated(storage[:-1], storage[1:], out=storage[1:])
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0), (2, 0, 8)], ids=str)

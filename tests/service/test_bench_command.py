@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from gatefuse_kernels.bench import run as run_module
 from gatefuse_kernels.bench.cases import ROWS, SHAPES
 from gatefuse_kernels.bench.options import PEERS, Options
 from gatefuse_kernels.bench.results import Report
-from gatefuse_kernels.bench.run import WrongAnswerError
+from gatefuse_kernels.bench.run import NoMemoryError, WrongAnswerError
 from gatefuse_kernels.shapes import DType, MlpShape
 
 
@@ -71,6 +72,7 @@ def test_peers(given: str, peers: tuple[str, ...]) -> None:
         ("--peers", "eager,triton", "unknown peer 'triton'"),
         ("--elements", "1.5M", "a number such as 100M, got '1.5M'"),
         ("--elements", "M", "got 'M'"),
+        ("--elements", "9000G", "at most 4398046511104, got '9000G'"),
         ("--rounds", "1", "an integer from 10, got '1'"),
         ("--dtype", "fp8", "invalid choice: 'fp8'"),
     ],
@@ -120,7 +122,7 @@ def test_the_report_is_printed_and_written(
     assert str(tmp_path) not in path.read_text()
 
 
-def test_a_wrong_answer_leaves_no_report(
+def test_a_wrong_answer_leaves_what_was_measured_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def bench(
@@ -136,7 +138,67 @@ def test_a_wrong_answer_leaves_no_report(
     assert err == (
         "gatefuse bench: ours, 4096x14336, 2 rows: the answer misses its accuracy gate\n"
     )
-    assert list(tmp_path.iterdir()) == []
+    (unfinished,) = tmp_path.iterdir()
+    assert unfinished.name == "kernels.json.partial"
+    assert len(json.loads(unfinished.read_text())["points"]) == 1
+
+
+def test_too_little_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def bench(*_: object) -> Report:
+        raise NoMemoryError("8x8, 1 rows: the GPU has too little memory")
+
+    replace_bench(monkeypatch, bench)
+    assert cli.main(["bench", "kernels"]) == 71
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "gatefuse bench: 8x8, 1 rows: the GPU has too little memory\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("file/kernels.json", "File exists: {}/file"), ("folder", "Is a directory: {}/folder")],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_measuring(
+    path: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    replace_bench(monkeypatch, lambda *_: pytest.fail("measured"))
+    assert cli.main(["bench", "kernels", "--json", str(tmp_path / path)]) == 73
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"gatefuse bench: cannot write {tmp_path / path}: {why.format(tmp_path)}\n"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_file_that_can_no_longer_be_written_does_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def bench(
+        options: Options, say: Callable[[str], None], keep: Callable[[Report], None]
+    ) -> Report:
+        (tmp_path / "kernels.json.partial").mkdir()
+        keep(report(point(1, 80.0)))
+        return report(point(1, 80.0))
+
+    replace_bench(monkeypatch, bench)
+    assert cli.main(["bench", "kernels", "--json", str(tmp_path / "kernels.json")]) == 73
+    out, err = capsys.readouterr()
+    assert "4096x14336: one launch reads" in out
+    assert err.count("cannot write") == 2
+
+
+def test_the_help_lists_every_status(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "kernels", "--help"])
+    text = capsys.readouterr().out.partition("exit status: ")[2].partition("\n\n")[0]
+    assert re.findall(r"\b\d+\b", text) == ["0", "1", "2", "69", "71", "73", "78"]
 
 
 def test_bits_that_change_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 from gatefuse import tune_command
 from gatefuse.cli import main
 from gatefuse_kernels.errors import BackendUnavailableError, PlanTableError
+from gatefuse_kernels.plan import KNOWN_DEVICES, PlanTable
 from gatefuse_kernels.shapes import DType, MlpShape
 from gatefuse_kernels.tuning import run as tuning
+from gatefuse_kernels.tuning.merging import OutputError, write_table
 from gatefuse_kernels.tuning.search import ROWS
-from gatefuse_kernels.tuning.stopwatch import WrongAnswerError
+from gatefuse_kernels.tuning.stopwatch import NoMemoryError, WrongAnswerError
 
 LEAST = ["tune", "--shape", "64x96", "--output", "table.json"]
 
@@ -54,6 +58,8 @@ def test_several_shapes_and_rows(asked: list[tuning.TuneOptions]) -> None:
         [*LEAST, "--rows", "0"],
         [*LEAST, "--rows", "a"],
         [*LEAST, "--dtype", "fp8"],
+        [*LEAST, "--jobs", "-1"],
+        [*LEAST, "--jobs", "many"],
     ],
     ids=" ".join,
 )
@@ -72,6 +78,12 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
         (PlanTableError("broken"), 78),
         (ValueError("another device"), 78),
         (KeyboardInterrupt(), 130),
+        (NoMemoryError("64x96 bf16: CUDA out of memory"), 71),
+        (MemoryError(), 71),
+        (OutputError("table.json cannot be written: No space left on device"), 73),
+        (multiprocessing.TimeoutError(), 70),
+        (OSError("no more processes"), 70),
+        (RuntimeError("CUDA error: an illegal memory access"), 70),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -86,7 +98,51 @@ def test_exit_statuses(
 
     monkeypatch.setattr(tuning, "tune", fail)
     assert main(LEAST) == status
-    assert (str(error) or "table.json has every class") in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert (str(error) or "table.json ") in told.splitlines()[-1]
+    assert ("Traceback" in told) == (type(error) is RuntimeError), "a fault of the program's"
+
+
+def test_every_status_is_listed() -> None:
+    parser = argparse.ArgumentParser()
+    tune_command.add_arguments(parser)
+    statuses = {value for name, value in vars(tune_command).items() if name.startswith("EXIT_")} | {
+        0,
+        2,
+    }
+    listed = parser.format_help().partition("exit status: ")[2]
+    assert {int(number) for number in re.findall(r"(?:^|[;\n]) ?(\d+) ", listed)} == statuses
+
+
+@pytest.mark.parametrize(
+    ("shape", "output", "status", "text"),
+    [
+        ("64x96,64x97", "table.json", 78, "64x97 bf16 has rows that do not start on 16 bytes"),
+        ("64x96", "file/table.json", 73, "table.json cannot be written"),
+        ("64x96", "folder", 78, "Is a directory"),
+        ("64x96", "of_l4.json", 78, "measured on NVIDIA L4"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_measured(
+    shape: str,
+    output: str,
+    status: int,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "folder").mkdir()
+    l4 = KNOWN_DEVICES["nvidia-l4"]
+    write_table(PlanTable(l4.name, l4.capability, 58, ()), tmp_path / "of_l4.json")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(tuning, "profile_of", lambda device: KNOWN_DEVICES["nvidia-h200"])
+    monkeypatch.setattr(tuning, "Compilers", None)
+    assert main(["tune", "--shape", shape, "--output", str(tmp_path / output)]) == status
+    told = capsys.readouterr().err
+    assert text in told
+    assert "Traceback" not in told
 
 
 def test_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from gatefuse_kernels.backends import build_mlp
 from gatefuse_kernels.bench.copies import Copy
+from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.graphs import GraphedMlp
-from gatefuse_kernels.launches import kernel_names
+from gatefuse_kernels.launches import capture_stream, kernel_names
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import Mlp
 from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.plan import Algorithm, choose
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as PoolHandle
@@ -44,10 +46,12 @@ class Form:
     Attributes:
         graphs: in the order of the copies.
         kernels: launches of a call by name; empty where nobody named them.
+        algorithm: of our own plan; None for somebody else's computation.
     """
 
     graphs: tuple[Graph, ...]
     kernels: dict[str, int]
+    algorithm: Algorithm | None = None
 
     @property
     def launches(self) -> int:
@@ -75,7 +79,15 @@ def capture_ours(copies: Sequence[Copy], x: torch.Tensor, *, deterministic: bool
         graphed.capture()
         recipe = graphed.recipe(rows)
         graphs.append(Graph(partial(graphed.replay, rows), out, recipe.launches))
-    return Form(tuple(graphs), recipe.kernels)
+    weights = copies[0].weights
+    plan = choose(
+        weights.shape,
+        rows,
+        weights.dtype,
+        profile_of(weights.device),
+        deterministic=deterministic,
+    )
+    return Form(tuple(graphs), recipe.kernels, plan.algorithm)
 
 
 def ours(weights: MlpWeights, rows: int, ledger: Ledger, *, deterministic: bool = False) -> Mlp:
@@ -118,7 +130,7 @@ def capture_call(call: Callable[[], object]) -> Callable[[], object]:
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=capture_stream(torch.cuda.current_device())):
         call()
     return _Replay(graph, call)
 
@@ -127,7 +139,7 @@ def _capture(forward: Forward, x: torch.Tensor, pool: "PoolHandle") -> Graph:
     # Outside first: compiling, tuning and opening libraries cannot be captured.
     forward(x)
     torch.cuda.synchronize()
-    stream = _capture_stream(torch.cuda.current_device())
+    stream = capture_stream(torch.cuda.current_device())
     with torch.cuda.stream(stream):
         # Once more here, because libraries keep a workspace for each stream.
         forward(x)
@@ -141,8 +153,3 @@ def _capture(forward: Forward, x: torch.Tensor, pool: "PoolHandle") -> Graph:
         launches = len(kernel_names(graph.raw_cuda_graph()))
         graph.instantiate()
     return Graph(_Replay(graph, forward), answer, launches)
-
-
-@cache
-def _capture_stream(device: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from gatefuse_kernels.bench.capture import Form
+from gatefuse_kernels.error_limits import EAGER_ERROR_LIMIT
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.reference import Accuracy, Truth, relative_error
-from gatefuse_kernels.shapes import DType
-
-EAGER_ERROR_LIMIT = {DType.BF16: 4.2e-3, DType.FP16: 5.4e-4, DType.FP32: 1e-5}
-"""What a peer may lose: five separately rounded ops lose a little less."""
 
 _DISTINCT_ROWS = 32
 

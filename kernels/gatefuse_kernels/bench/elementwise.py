@@ -9,7 +9,7 @@ from gatefuse_kernels import dtypes
 from gatefuse_kernels.bench.capture import capture_call
 from gatefuse_kernels.bench.results import GateResult
 from gatefuse_kernels.bench.streams import as_words, launch_copy
-from gatefuse_kernels.bench.timing import Pace, take_turns
+from gatefuse_kernels.bench.timing import Call, Pace, take_turns
 from gatefuse_kernels.reference import activate, relative_error
 from gatefuse_kernels.shapes import Activation, DType
 from gatefuse_kernels.swiglu.gate import launch_gate
@@ -40,13 +40,22 @@ def measure_gate(elements: int, dtype: DType, pace: Pace) -> GateResult | None:
     error = _error(gate, up, out)
     if not (error <= ERROR_LIMIT[dtype] and out.isfinite().all()):
         return None
-    # Two operands in and one out: a copy of one and a half moves as many bytes.
-    source = as_words(torch.cat((gate.view(-1), up.view(-1)[: up.numel() // 2])))
-    target = torch.empty_like(source)
-    copies = (partial(target.copy_, source), partial(launch_copy, source, target))
-    ours, *copied = take_turns([[replay], *([capture_call(copy)] for copy in copies)], pace)
+    ours, *copied = take_turns([[replay], *([copy] for copy in copies_like(gate, up))], pace)
     best = min(copied, key=lambda found: found.median_us)
     return GateResult(dtype.value, rows * _COLUMNS, ours, best, error)
+
+
+def copies_like(gate: torch.Tensor, up: torch.Tensor) -> list[Call]:
+    """Copies that move as many bytes as the gate of two contiguous operands, each in its own way.
+
+    Two operands in and one out: that is a copy of one and a half.
+    """
+    source = as_words(torch.cat((gate.view(-1), up.view(-1)[: up.numel() // 2])))
+    target = torch.empty_like(source)
+    return [
+        capture_call(partial(target.copy_, source)),
+        capture_call(partial(launch_copy, source, target)),
+    ]
 
 
 def _error(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> float:

@@ -20,10 +20,14 @@ from gatefuse_kernels.bench.warm import compile_ahead
 from gatefuse_kernels.errors import BackendUnavailableError
 from gatefuse_kernels.shapes import DType, MlpShape
 
-__all__ = ["WrongAnswerError", "run_bench"]
+__all__ = ["NoMemoryError", "WrongAnswerError", "run_bench"]
 
 _INVARIANCE_ROWS = 1024
 _GATE_DTYPES = (DType.BF16, DType.FP32)
+
+
+class NoMemoryError(RuntimeError):
+    """The GPU has too little memory; the text says for what."""
 
 
 def run_bench(
@@ -39,12 +43,27 @@ def run_bench(
     Raises:
         BackendUnavailableError: there is no CUDA device.
         WrongAnswerError: an answer of ours misses its accuracy gate.
+        NoMemoryError: the device's memory does not hold what is measured.
     """
     if not torch.cuda.is_available():
         raise BackendUnavailableError("no CUDA device: the kernels are measured on a GPU")
     silence()
-    with torch.no_grad():
-        return _Run(options, say, keep).run()
+    run = _Run(options, say, keep)
+    try:
+        with torch.no_grad():
+            return run.run()
+    except RuntimeError as error:
+        if not _is_lack_of_memory(error):
+            raise
+        # Of torch's account of its allocator, what was asked for.
+        asked = str(error).partition(" GPU ")[0].partition("\n")[0]
+        raise NoMemoryError(f"{run.doing}: the GPU has too little memory: {asked}") from error
+
+
+def _is_lack_of_memory(error: RuntimeError) -> bool:
+    """Torch's allocator has a class for it; the driver's and cuBLAS's refusals come as texts."""
+    texts = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in texts)
 
 
 class _Run:
@@ -57,6 +76,7 @@ class _Run:
         self._say = say
         self._keep = keep
         self._start_s = time.monotonic()
+        self.doing = "compiling"
         every = all_peers()
         self._peers = {name: every[name] for name in options.peers}
         self._facts = run_facts(self._peers)
@@ -79,6 +99,7 @@ class _Run:
 
     def _measure_gates(self) -> None:
         for dtype in _GATE_DTYPES:
+            self.doing = f"the elementwise gate of {self._options.elements} elements in {dtype}"
             found = measure_gate(self._options.elements, dtype, Pace(self._options.rounds))
             if found is None:
                 raise WrongAnswerError(f"the elementwise gate in {dtype} misses its accuracy gate")
@@ -87,6 +108,7 @@ class _Run:
 
     def _measure_shape(self, shape: MlpShape) -> None:
         options = self._options
+        self.doing = f"the weights of {shape}"
         copies = weight_copies(shape, options.dtype, torch.device("cuda"))
         found, read = measure_floor(copies, Pace(options.rounds))
         self._floors.append(found)
@@ -100,6 +122,7 @@ class _Run:
         for rows in options.rows:
             if self._is_late(f"{shape}, {rows} rows"):
                 continue
+            self.doing = f"{shape}, {rows} rows"
             point = points.measure(rows)
             self._points.append(point)
             self._tell(f"{shape}, {rows} rows: {point.ours.time.median_us:.1f} us")

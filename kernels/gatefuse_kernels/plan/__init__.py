@@ -7,6 +7,7 @@ from gatefuse_kernels.plan.algorithm import Algorithm, Overlap, Plan
 from gatefuse_kernels.plan.buckets import graph_buckets
 from gatefuse_kernels.plan.choice import choose, plans_for, shipped
 from gatefuse_kernels.plan.device import KNOWN_DEVICES, DeviceProfile, profile_for
+from gatefuse_kernels.plan.own_table import PLAN_TABLE_VARIABLE, own_table
 from gatefuse_kernels.plan.plan_traffic import plan_traffic
 from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.table import PlanTable
@@ -16,6 +17,7 @@ from gatefuse_kernels.plan.tile import MAX_GRID, Tile
 __all__ = [
     "KNOWN_DEVICES",
     "MAX_GRID",
+    "PLAN_TABLE_VARIABLE",
     "Algorithm",
     "DeviceProfile",
     "Overlap",
@@ -26,6 +28,7 @@ __all__ = [
     "choose",
     "format_table",
     "graph_buckets",
+    "own_table",
     "parse_table",
     "plan_traffic",
     "plans_for",

@@ -1,8 +1,19 @@
 """The choice: a pure function of shape, rows, element type and device, the same on every worker.
 
-Looked for in this order: an entry of the caller's own table, a shipped entry of exactly this shape,
-the nearest measured shape of the same generation (both widths within a factor of two), the rules.
-Nothing is tuned while a request waits.
+The first of these that there is:
+
+1. the caller's own table: its entry of exactly this shape, as it is;
+2. its nearest entry, if both widths are within a factor of two, in kernels of ours alone;
+3. the shipped table of the device or its generation: its entry of exactly this shape;
+4. its nearest entry, as in 2;
+5. the rules, which know no library.
+
+In 1 to 4 bf16 and fp16 stand for each other, each entry's own type first. The deterministic plan is
+looked for in the same order: an entry of one's own that has none leaves it to the shipped one, and
+that to the rules. Widths whose rows do not start on 16 bytes have one tile, whatever a table says.
+What a table of one's own holds must run on the device, or the table is refused; of a shipped one,
+whose device may be a sibling, entries that do not are passed over. Nothing is tuned while a request
+waits.
 """
 
 from collections.abc import Iterator
@@ -12,15 +23,15 @@ from math import log2
 
 from gatefuse_kernels.plan.algorithm import Algorithm, Plan
 from gatefuse_kernels.plan.device import DeviceProfile
-from gatefuse_kernels.plan.fitting import fits, is_aligned
+from gatefuse_kernels.plan.fitting import is_aligned
 from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.rule_tiles import UNALIGNED
 from gatefuse_kernels.plan.rules import (
     deterministic_by_rule,
     down_by_rule,
-    library_by_rule,
     plans_by_rule,
     tiles_by_rule,
+    two_launch_by_rule,
 )
 from gatefuse_kernels.plan.shipped_tables import table_of_generation
 from gatefuse_kernels.plan.table import Entry, PlanTable
@@ -50,17 +61,17 @@ def plans_for(
         table: measured by the caller on this device; goes before the shipped ones.
 
     Raises:
-        ValueError: `table` is of another device.
+        ValueError: `table` is of another device, or has a plan that cannot run on this one.
     """
     if table is not None:
         table.check_device(device)
-    nearest = _nearest(shape, dtype, device, table)
-    entry = nearest and _applied(nearest, shape, dtype, device)
+    entries = _applied(shape, dtype, device, table)
     if deterministic:
-        fixed = entry and entry.deterministic
-        plan = fixed or deterministic_by_rule(shape, dtype, device)
+        found = (entry.deterministic for entry in entries if entry.deterministic is not None)
+        plan = next(found, None) or deterministic_by_rule(shape, dtype, device)
         return RowPlans((MAX_ROWS,), (plan,))
-    return entry.row_plans() if entry else plans_by_rule(shape, dtype, device, nearest)
+    entry = next(entries, None)
+    return entry.row_plans() if entry else plans_by_rule(shape, dtype, device)
 
 
 def choose(
@@ -75,7 +86,7 @@ def choose(
     """The plan for `rows` >= 1 rows; see `plans_for`.
 
     Raises:
-        ValueError: `rows` is out of range, or `table` is of another device.
+        ValueError: `rows` is out of range, or `table` is of no use here; see `plans_for`.
     """
     check_rows(rows, MAX_ROWS)
     plans = plans_for(shape, dtype, device, deterministic=deterministic, table=table)
@@ -85,39 +96,36 @@ def choose(
 def shipped(dtype: DType, device: DeviceProfile) -> tuple[Plan, ...]:
     """Every plan that can be chosen without a table of one's own; that for unaligned widths last."""
     unaligned = Plan(Algorithm.TWO_LAUNCH, UNALIGNED, UNALIGNED, "rows that start on any byte")
-    measured = (plan for entry in _measured(dtype, device, None) for plan in entry.plans)
-    by_rule = (library_by_rule(dtype, device), *tiles_by_rule(dtype, device))
-    return (*dict.fromkeys((*measured, *by_rule)), unaligned)
+    entries = _measured(table_of_generation(device), dtype, device)
+    measured = (plan for entry in entries for plan in entry.plans)
+    return (*dict.fromkeys((*measured, *tiles_by_rule(dtype, device))), unaligned)
 
 
-def _nearest(
+def _applied(
     shape: MlpShape, dtype: DType, device: DeviceProfile, table: PlanTable | None
-) -> Entry | None:
-    """The measured shape nearest to this one, among those whose plans all run on the device."""
-    usable = [
-        entry
-        for entry in _measured(dtype, device, table)
-        if all(fits(plan, dtype, device) for plan in entry.plans)
-    ]
-    # min() takes the first of equals: the caller's own entries come first.
-    return min(usable, key=lambda entry: sum(_octaves(entry.shape, shape)), default=None)
-
-
-def _applied(entry: Entry, shape: MlpShape, dtype: DType, device: DeviceProfile) -> Entry | None:
-    """The entry for this shape, if it is near enough and the kernels can load its rows."""
+) -> Iterator[Entry]:
+    """The entry of each table that holds for this shape, the caller's own first."""
     if not is_aligned(shape, dtype):
-        return None
-    if entry.shape == shape:
-        return entry
-    if max(_octaves(entry.shape, shape)) > _NEAR:
-        return None
-    return _for_another_shape(entry, shape, dtype, device)
+        return
+    for source in (table, table_of_generation(device)):
+        # min() takes the first of equals: entries of this very type come first.
+        entry = min(
+            _measured(source, dtype, device),
+            key=lambda entry: sum(_octaves(entry.shape, shape)),
+            default=None,
+        )
+        if entry is None or max(_octaves(entry.shape, shape)) > _NEAR:
+            continue
+        is_exact = entry.shape == shape
+        yield entry if is_exact else _for_another_shape(entry, shape, dtype, device)
 
 
-def _measured(dtype: DType, device: DeviceProfile, table: PlanTable | None) -> Iterator[Entry]:
-    """The entries for `dtype`; bf16 and fp16 have one size and one rate, and stand for each other."""
-    tables = [table, table_of_generation(device)]
-    entries = [entry for source in tables if source is not None for entry in source.entries]
+def _measured(table: PlanTable | None, dtype: DType, device: DeviceProfile) -> Iterator[Entry]:
+    """A table's entries for `dtype` whose plans all run on the device.
+
+    bf16 and fp16 have one size and one rate, and stand for each other.
+    """
+    entries = [] if table is None else [entry for entry in table.entries if entry.fits(device)]
     yield from (entry for entry in entries if entry.dtype is dtype)
     if dtype is not DType.FP32:
         yield from (entry for entry in entries if entry.dtype not in (dtype, DType.FP32))
@@ -134,10 +142,14 @@ def _octaves(one: MlpShape, other: MlpShape) -> tuple[float, float]:
 def _for_another_shape(entry: Entry, shape: MlpShape, dtype: DType, device: DeviceProfile) -> Entry:
     """The entry's plans, all in kernels of ours.
 
-    What a library makes of another shape, and how exactly it adds up, nobody measured.
+    What a library makes of another shape, and how exactly it adds up, nobody measured: its products
+    are done by rule.
     """
 
     def borrowed(plan: Plan, rows: int) -> Plan:
+        if plan.algorithm is Algorithm.LIBRARY:
+            ours = two_launch_by_rule(shape, rows, dtype, device)
+            return replace(ours, reason=f"the library at {entry.shape}; {ours.reason}")
         reason = f"as measured at {entry.shape}: {plan.reason}"
         if plan.algorithm is Algorithm.FUSED_GATE_UP:
             down = down_by_rule(shape, rows, dtype, device)

@@ -37,7 +37,7 @@ def fits(plan: Plan, dtype: DType, device: DeviceProfile) -> bool:
 
 def tile_fits(tile: Tile, products: int, dtype: DType, device: DeviceProfile) -> bool:
     """Whether one program fits a multiprocessor's shared memory, and has its instructions."""
-    if tile.descriptors and device.capability < (9, 0):
+    if tile.descriptors and (device.capability < (9, 0) or dtype is DType.FP32):
         return False
     return tile.shared_bytes(products, dtype.itemsize) <= device.shared_bytes_per_block
 

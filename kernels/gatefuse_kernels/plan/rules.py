@@ -2,21 +2,20 @@
 
 A launch wants a program for most of the multiprocessors: of a class's tiles, from wide to narrow,
 the first that gives three quarters of them work is taken, its pipeline cut to the shared memory.
-That is for the rows whose weights' bytes take the time. Where arithmetic does, a library's products
-are hard to beat and fusing the gate saves little: what was measured on such a GPU decides, and where
-nothing was, the library multiplies.
+Where arithmetic takes the time a library's products are hard to beat, but the library rounds gate and
+up on their way through memory, half as much error again: no rule takes it. `gatefuse tune` finds the
+tiles that hold their own there.
 """
 
 from collections.abc import Iterator
 
 from gatefuse_kernels.plan.algorithm import Algorithm, Plan
 from gatefuse_kernels.plan.device import DeviceProfile
-from gatefuse_kernels.plan.fitting import fitted, is_vectorised
+from gatefuse_kernels.plan.fitting import fitted, is_aligned, is_vectorised
 from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.rule_tiles import UNALIGNED, LaunchTiles, tiles_for
-from gatefuse_kernels.plan.table import Entry
 from gatefuse_kernels.plan.tile import Tile
-from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape
+from gatefuse_kernels.shapes import DType, MlpShape
 
 _BUSY = 0.75
 """Share of the multiprocessors that a launch should have a program for."""
@@ -24,45 +23,18 @@ _BUSY = 0.75
 _DETERMINISTIC_ROWS = 64
 
 
-def plans_by_rule(
-    shape: MlpShape, dtype: DType, device: DeviceProfile, evidence: Entry | None
-) -> RowPlans:
-    """The plans of an MLP that was measured nowhere.
-
-    Args:
-        shape: its widths.
-        dtype: element type.
-        device: the GPU.
-        evidence: what was measured for another shape on such a GPU. Without any, or if it says so
-            there, the library multiplies far above the crossover.
-    """
+def plans_by_rule(shape: MlpShape, dtype: DType, device: DeviceProfile) -> RowPlans:
+    """The plans of an MLP that was measured nowhere: two launches for every row count."""
     crossover = device.crossover_rows(dtype)
-    limits = _limits(dtype, device)
-    few = (*(limit for limit in limits if limit < crossover), crossover)
-    many = (*(limit for limit in limits if limit > crossover),)
-    plans = [
-        _two_launch(
-            shape, limit, dtype, device, "not measured here: tiles by shared memory and processors"
-        )
-        for limit in few
-    ]
-    shown = evidence and evidence.row_plans().at(2 * crossover).algorithm
-    if shown is None or shown is Algorithm.LIBRARY:
-        return RowPlans((*few, MAX_ROWS), (*plans, library_by_rule(dtype, device)))
-    reason = "not measured here: our kernels, which hold their own at the shapes that were measured"
-    plans += [_two_launch(shape, limit, dtype, device, reason) for limit in many]
-    return RowPlans((*few, *many), tuple(plans))
-
-
-def library_by_rule(dtype: DType, device: DeviceProfile) -> Plan:
-    """Not to fuse, where nobody measured that it pays."""
-    return Plan(
-        Algorithm.LIBRARY,
-        None,
-        None,
-        f"more than {device.crossover_rows(dtype)} rows of {dtype} are bound by arithmetic on "
-        f"{device.name}, and nobody measured that a tile beats the library's products there",
+    limits = sorted({crossover, *_limits(dtype, device)})
+    return RowPlans(
+        tuple(limits), tuple(two_launch_by_rule(shape, limit, dtype, device) for limit in limits)
     )
+
+
+def two_launch_by_rule(shape: MlpShape, rows: int, dtype: DType, device: DeviceProfile) -> Plan:
+    """The plan of one row count of an MLP that was measured nowhere."""
+    return _two_launch(shape, rows, dtype, device, _reason(shape, rows, dtype, device))
 
 
 def deterministic_by_rule(shape: MlpShape, dtype: DType, device: DeviceProfile) -> Plan:
@@ -71,8 +43,12 @@ def deterministic_by_rule(shape: MlpShape, dtype: DType, device: DeviceProfile) 
     The tiles of 64 rows: a single row takes hardly longer than with smaller ones, for the weights'
     bytes take the time, and many rows have tiles of some size.
     """
-    reason = f"deterministic: the tiles of {_DETERMINISTIC_ROWS} rows for every row count"
-    return _two_launch(shape, _DETERMINISTIC_ROWS, dtype, device, reason)
+    rows = _DETERMINISTIC_ROWS
+    if is_aligned(shape, dtype):
+        reason = f"deterministic: the tiles of {rows} rows for every row count"
+    else:
+        reason = f"deterministic: {_odd(shape, dtype)}"
+    return _two_launch(shape, rows, dtype, device, reason)
 
 
 def down_by_rule(shape: MlpShape, rows: int, dtype: DType, device: DeviceProfile) -> Tile:
@@ -99,6 +75,28 @@ def tiles_by_rule(dtype: DType, device: DeviceProfile) -> Iterator[Plan]:
 def _limits(dtype: DType, device: DeviceProfile) -> list[int]:
     """The classes in which either launch's tiles change."""
     return sorted({limit for launch in tiles_for(dtype, device) for limit, _ in launch.classes})
+
+
+def _reason(shape: MlpShape, rows: int, dtype: DType, device: DeviceProfile) -> str:
+    """Why the rules have nothing better."""
+    if not is_aligned(shape, dtype):
+        return _odd(shape, dtype)
+    crossover = device.crossover_rows(dtype)
+    if rows <= crossover:
+        return "not measured here: tiles by shared memory and processors"
+    return (
+        f"not measured here, and bound by arithmetic above {crossover} rows: tiles by shared memory "
+        "and processors; `gatefuse tune` measures"
+    )
+
+
+def _odd(shape: MlpShape, dtype: DType) -> str:
+    """Of widths for which there is nothing to measure."""
+    widths = {"hidden": shape.hidden, "intermediate": shape.intermediate}
+    odd = " and ".join(
+        f"{name} {width}" for name, width in widths.items() if not is_vectorised(width, dtype)
+    )
+    return f"rows of {odd} {dtype} do not start on 16 bytes: the one tile that loads by element"
 
 
 def _two_launch(

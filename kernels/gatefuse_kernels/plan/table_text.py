@@ -21,14 +21,20 @@ def parse_table(text: str, source: str) -> PlanTable:
         PlanTableError: it is not a valid table; the text names the entry.
     """
     try:
-        raw = json.loads(text)
-    except json.JSONDecodeError as error:
+        return _table(json.loads(text), source)
+    except PlanTableError:
+        raise
+    except ValueError as error:
         raise PlanTableError(f"{source}: not JSON: {error}") from error
+    except RecursionError as error:
+        raise PlanTableError(f"{source}: nested too deeply") from error
+
+
+def _table(raw: object, source: str) -> PlanTable:
     with _Object.opened(raw, source) as table:
-        major, minor = table.take("capability", list) or (0, 0)
         return PlanTable(
             device=table.take("device", str),
-            capability=(int(major), int(minor)),
+            capability=_capability(table.take("capability", list)),
             multiprocessors=table.take("multiprocessors", int),
             entries=tuple(_entry(item, source) for item in table.take("entries", list)),
         )
@@ -41,11 +47,14 @@ def read_table(path: Path) -> PlanTable:
         PlanTableError: the file cannot be read, or is not a valid table.
     """
     try:
-        return parse_table(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise PlanTableError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise PlanTableError(f"{path}: not UTF-8: {error}") from error
+    except ValueError as error:  # a NUL in the path
+        raise PlanTableError(f"{str(path)!r}: {error}") from error
+    return parse_table(text, str(path))
 
 
 def format_table(table: PlanTable) -> str:
@@ -93,6 +102,13 @@ class _Object:
         if value is not default and type(value) not in kinds:
             raise PlanTableError(f"{self.place}: {key} must not be {value!r}")
         return value
+
+
+def _capability(given: list[object]) -> tuple[int, int]:
+    match given:
+        case [int(major), int(minor)] if bool not in (type(major), type(minor)):
+            return major, minor
+    raise ValueError(f"capability must be two integers, got {given!r}")
 
 
 def _entry(raw: object, source: str) -> Entry:

@@ -13,6 +13,26 @@ STREAMED_ROWS = 2
 _MMA_ROWS = 16
 """The fewest tokens of a tile for the matrix units."""
 
+_MMA_COLUMNS, _MMA_INNER = 16, 16
+"""The fewest of both that a product of the matrix units takes."""
+
+_LOAD_ELEMENTS = 8
+"""Elements of a streamed tile's 128-bit loads, whose products are added up at once."""
+
+BOX = 256
+"""The most elements of a box, along each side, that the copy engine (TMA) fetches."""
+
+_MOST = {
+    "rows": 256,
+    "columns": 256,
+    "inner": 4096,
+    "warps": 32,
+    "stages": 256,
+    "group": 64,
+    "splits": 1024,
+}
+"""What any tile has use for. A block has 1024 threads, and Triton's tensors 2**20 elements."""
+
 _BARRIER_BYTES = 256
 """Shared memory of the barriers that Blackwell's MMA and TMA copies signal: 8 bytes a stage and kind."""
 
@@ -36,7 +56,8 @@ class Tile:
             busy; gate_up through descriptors only.
 
     Raises:
-        ValueError: a size is not a positive power of two where the compiler wants one, or below 1.
+        ValueError: a size is not a positive power of two where the compiler wants one, below 1, or
+            beyond what a kernel can do.
     """
 
     rows: int
@@ -58,8 +79,26 @@ class Tile:
         for name in ("stages", "group", "splits"):
             if getattr(self, name) < 1:
                 raise ValueError(f"a tile's {name} must be at least 1, got {getattr(self, name)}")
+        for name, most in _MOST.items():
+            if getattr(self, name) > most:
+                raise ValueError(
+                    f"a tile's {name} must be at most {most}, got {getattr(self, name)}"
+                )
         if STREAMED_ROWS < self.rows < _MMA_ROWS:
             raise ValueError(f"no kernel has tiles of {self.rows} rows")
+        if self.is_streamed and self.inner < _LOAD_ELEMENTS:
+            raise ValueError(
+                f"a streamed tile's inner must be at least {_LOAD_ELEMENTS}, got {self.inner}"
+            )
+        if not self.is_streamed and (self.columns < _MMA_COLUMNS or self.inner < _MMA_INNER):
+            raise ValueError(
+                f"a tile for the matrix units has at least {_MMA_COLUMNS} columns and "
+                f"{_MMA_INNER} inner, got {self.columns} and {self.inner}"
+            )
+        if self.descriptors and self.inner > BOX:
+            raise ValueError(
+                f"a tile through descriptors has an inner of at most {BOX}, got {self.inner}"
+            )
         if self.is_streamed and (self.stages, self.splits, self.descriptors) != (1, 1, False):
             raise ValueError("a streamed tile has one stage, whole sums and no descriptors")
         if self.halve_tail and not (self.descriptors and self.columns >= 2 * _MMA_ROWS):

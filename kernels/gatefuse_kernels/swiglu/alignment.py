@@ -8,7 +8,7 @@ _ALIGNMENT_BYTES = 16
 """What the compiled kernels assume of a pointer."""
 
 
-def is_aligned(tensor: torch.Tensor) -> bool:
+def starts_on_16_bytes(tensor: torch.Tensor) -> bool:
     """Whether the tensor starts on 16 bytes, as torch's own allocations do."""
     return tensor.data_ptr() % _ALIGNMENT_BYTES == 0
 
@@ -20,8 +20,8 @@ def run_aligned(
 
     Such a view would make Triton compile an unaligned variant on the spot.
     """
-    aligned_x = x if is_aligned(x) else x.clone()
-    aligned_out = out if is_aligned(out) else torch.empty_like(out)
+    aligned_x = x if starts_on_16_bytes(x) else x.clone()
+    aligned_out = out if starts_on_16_bytes(out) else torch.empty_like(out)
     launch(aligned_x, aligned_out)
     if aligned_out is not out:
         out.copy_(aligned_out)

@@ -9,7 +9,7 @@ from gatefuse_kernels.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.plan import Plan, PlanTable, graph_buckets, plan_traffic, plans_for
+from gatefuse_kernels.plan import Algorithm, Plan, PlanTable, graph_buckets, plan_traffic, plans_for
 from gatefuse_kernels.shapes import DType, MlpShape
 from gatefuse_kernels.swiglu.alignment import run_aligned
 from gatefuse_kernels.swiglu.helpers import with_helpers
@@ -18,6 +18,15 @@ from gatefuse_kernels.traffic import KernelTraffic
 
 _EVERY_COUNT_UP_TO = 512
 """Row counts whose library launches `warm_up` measures one by one; above, the graphs' buckets."""
+
+
+_FORMS = {
+    Algorithm.TWO_LAUNCH: "two Triton launches (gate and up products with the gate applied to "
+    "float32 sums, then down)",
+    Algorithm.FUSED_GATE_UP: "Triton's gate_up and the library's down",
+    Algorithm.LIBRARY: "the library's products around the fused gate, which rounds gate and up",
+    Algorithm.TEXTBOOK: "one Triton launch, which computes gate and up many times over",
+}
 
 
 class _Key(NamedTuple):
@@ -62,10 +71,9 @@ class FusedMlp:
     @property
     def description(self) -> str:
         """One sentence: what runs."""
-        form = (
-            "fused: two Triton launches (gate and up products with the gate applied to float32 "
-            "sums, then down)"
-        )
+        rows = self._plans.representatives(self._max_rows)
+        kinds = dict.fromkeys(self._plans.at(count).algorithm for count in rows)
+        form = f"fused: {'; or by rows '.join(_FORMS[kind] for kind in kinds)}"
         return f"{form}; deterministic: one plan for all rows" if self._deterministic else form
 
     @property

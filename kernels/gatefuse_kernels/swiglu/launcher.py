@@ -5,6 +5,7 @@ import torch
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, Overlap, Plan, Tile
+from gatefuse_kernels.swiglu.alignment import starts_on_16_bytes
 from gatefuse_kernels.swiglu.descriptors import WeightDescriptors
 from gatefuse_kernels.swiglu.down import launch_down
 from gatefuse_kernels.swiglu.down_tma import launch_down_tma
@@ -23,7 +24,8 @@ class Launcher:
     """
 
     def __init__(self, weights: MlpWeights) -> None:
-        """Launch nothing yet."""
+        """Launch nothing yet; weights that start elsewhere are copied to where 16 bytes do."""
+        weights = _on_16_bytes(weights)
         self._weights = weights
         self._multiprocessors = profile_of(weights.device).multiprocessors
         self._descriptors = WeightDescriptors(weights)
@@ -69,3 +71,10 @@ class Launcher:
             launch_down_streamed(h, self._weights, out, tile, overlap)
         else:
             launch_down(h, self._weights, out, tile, overlap, self._workspace)
+
+
+def _on_16_bytes(weights: MlpWeights) -> MlpWeights:
+    gate_up, down = weights.gate_up, weights.down
+    if starts_on_16_bytes(gate_up) and starts_on_16_bytes(down):
+        return weights
+    return MlpWeights(gate_up.clone(), down.clone(), weights.activation)

@@ -1,9 +1,10 @@
 """Programmatic dependent launch: `down` starts while `gate_up` still runs, and waits for h.
 
-Its programs take the multiprocessors that gate_up leaves, read their first weights, which do not
-depend on gate_up, and only then wait until gate_up has ended and its h can be seen (griddepcontrol,
-PTX ISA 9.7.12; compute capability 9.0 and later). The wait stands before any loop that reads h: in a
-pipelined loop the compiler would move loads ahead of it (triton#11905).
+Its programs take the multiprocessors that gate_up leaves, and wait until gate_up has ended and its h
+can be seen (griddepcontrol, PTX ISA 9.7.12; compute capability 9.0 and later). Those of the streamed
+kernel ask for their first weights, which do not depend on gate_up, before they wait. The wait stands
+before any loop that reads h: in a pipelined loop the compiler would move loads ahead of it
+(triton#11905).
 """
 
 import triton.language as tl

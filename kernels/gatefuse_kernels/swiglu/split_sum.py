@@ -52,6 +52,10 @@ def sum_parts(
     return total, is_last
 
 
+_FEWEST = 1024
+"""Counters to begin with."""
+
+
 class SplitWorkspace:
     """The counters of one MLP's split sums, one set for each stream it ran on.
 
@@ -90,10 +94,14 @@ class SplitWorkspace:
     def _counters(self, tiles: int, like: torch.Tensor) -> torch.Tensor:
         stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
         held = self._arrived.get(stream)
-        if held is None or held.numel() < tiles:
-            if held is not None:
-                # Graphs that captured it go on counting in it.
-                self._outgrown.append(held)
-            held = torch.zeros(max(tiles, 1024), dtype=torch.int32, device=like.device)
-            self._arrived[stream] = held
-        return held
+        if held is not None and held.numel() >= tiles:
+            return held
+        fresh = torch.zeros(max(tiles, _FEWEST), dtype=torch.int32, device=like.device)
+        if like.is_cuda and torch.cuda.is_current_stream_capturing():
+            # Zeroed by each replay of this graph, and by nothing else: of no use to other calls.
+            return fresh
+        if held is not None:
+            # Graphs that captured it go on counting in it.
+            self._outgrown.append(held)
+        self._arrived[stream] = fresh
+        return fresh

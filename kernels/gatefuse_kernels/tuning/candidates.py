@@ -6,7 +6,7 @@ from itertools import product
 
 from gatefuse_kernels.plan import DeviceProfile, Tile
 from gatefuse_kernels.plan.fitting import DOWN_PRODUCTS, GATE_UP_PRODUCTS, tile_fits
-from gatefuse_kernels.plan.tile import STREAMED_ROWS
+from gatefuse_kernels.plan.tile import BOX, STREAMED_ROWS
 from gatefuse_kernels.shapes import DType, MlpShape
 
 _LINE_BYTES = 64
@@ -139,6 +139,8 @@ def _pipelines(size: LaunchSize) -> Iterator[Tile]:
         _sides(size),
         kinds,
     ):
+        if descriptors and step > BOX:
+            continue
         depths = [
             tile
             for stages in range(3, 9)

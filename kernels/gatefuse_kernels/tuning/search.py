@@ -72,11 +72,7 @@ class Search:
             ValueError: the shape's rows do not start on 16 bytes.
             WrongAnswerError: a plan that was timed does not answer rightly.
         """
-        if not is_aligned(self.shape, self.dtype):
-            raise ValueError(
-                f"{self.shape} {self.dtype} has rows that do not start on 16 bytes: such shapes have "
-                "one tile, and nothing to choose"
-            )
+        check_shape(self.shape, self.dtype)
         before = plans_for(self.shape, self.dtype, self.device)
         fixed = plans_for(self.shape, self.dtype, self.device, deterministic=True).at(1)
         classes: list[MeasuredClass] = []
@@ -206,6 +202,15 @@ class Search:
             for gate_up in gate_ups[:1]
         ]
         return [*pairs, *mixed, _LIBRARY]
+
+
+def check_shape(shape: MlpShape, dtype: DType) -> None:
+    """Raise ValueError unless there is anything to choose for the shape."""
+    if not is_aligned(shape, dtype):
+        raise ValueError(
+            f"{shape} {dtype} has rows that do not start on 16 bytes: such shapes have one tile, and "
+            "nothing to choose"
+        )
 
 
 def _first(pair: tuple[float, Plan]) -> float:

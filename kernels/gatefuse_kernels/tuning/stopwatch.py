@@ -37,5 +37,9 @@ class Stopwatch(Protocol):
         """
 
 
+class NoMemoryError(RuntimeError):
+    """The device has too little memory; the text says for which shape."""
+
+
 class WrongAnswerError(RuntimeError):
     """A plan that was timed does not answer rightly."""

@@ -15,19 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gatefuse.wire import Datatype
+from gatefuse_kernels.error_limits import EAGER_ERROR_LIMIT, FUSED_ERROR_LIMIT
+from gatefuse_kernels.shapes import DType
 
 # Bounds on the whole, against exact answers in float64 for the same rounded inputs and weights. For
 # bfloat16 and float16 the rounding of the output alone costs 1.7e-3 and 2.1e-4. A gate applied in
 # float32 with one rounding after it gives 2.35e-3 and 2.9e-4 on large random matrices; every
 # operation rounded gives 3.9e-3 and 4.8e-4. float32 is bounded by the order of summation: some 2e-7
 # for the sums of a few hundred terms, growing with their square root.
-_FUSED = {Datatype.FP32: 1e-5, Datatype.FP16: 3.2e-4, Datatype.BF16: 2.6e-3}
-_UNFUSED = {Datatype.FP32: 1e-5, Datatype.FP16: 5.5e-4, Datatype.BF16: 4.2e-3}
+_FUSED = {Datatype[dtype.name]: limit for dtype, limit in FUSED_ERROR_LIMIT.items()}
+_UNFUSED = {Datatype[dtype.name]: limit for dtype, limit in EAGER_ERROR_LIMIT.items()}
 _FLOAT32_GATES = ("fused", "textbook")
 # Two served answers are each off, independently: together by up to the sum of both bounds.
-_BETWEEN_MODELS = {Datatype.FP32: 2e-5, Datatype.FP16: 1.1e-3, Datatype.BF16: 8.4e-3}
+_BETWEEN_MODELS = {datatype: 2 * limit for datatype, limit in _UNFUSED.items()}
 _ROW_FACTOR = 3.0
-_MODEL_DTYPES = {"fp32": Datatype.FP32, "fp16": Datatype.FP16, "bf16": Datatype.BF16}
+_MODEL_DTYPES = {dtype.value: Datatype[dtype.name] for dtype in DType}
 _COARSENESS = (Datatype.FP32, Datatype.FP16, Datatype.BF16)
 
 

@@ -13,7 +13,9 @@ import triton
 
 _ASYNC_COPY = re.compile(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\] *, *\[[^]]*\] *, *(0x\w+)")
 _TENSOR_CORES = re.compile(r"wgmma\.mma_async|mma\.sync|tcgen05\.mma")
-_READ = re.compile(r"ld\.global|cp\.async\.c[ag]|cp\.async\.bulk\.tensor")
+_READ = re.compile(r"(?:ld\.global|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)[^\s;]*")
+_READ_ONCE = "evict_first"
+"""How weights are read, and nothing else."""
 _WAIT = "griddepcontrol.wait"
 _WIDE_ACCESS = re.compile(r"\.v4\.[bfu]32|\.v2\.[bfu]64|\.v8\.[bfu]32|\.v4\.[bfu]64")
 
@@ -40,6 +42,8 @@ class Facts:
         wide_stores: likewise.
         waits: instructions that wait for the launch before.
         reads_before_wait: reads of global memory that stand before the first of them.
+        unhinted_before_wait: those of them that are no loads of weights.
+        unhinted_after_wait: likewise after it.
         float64: instructions on doubles.
     """
 
@@ -60,6 +64,8 @@ class Facts:
     wide_stores: tuple[str, ...]
     waits: int
     reads_before_wait: int
+    unhinted_before_wait: int
+    unhinted_after_wait: int
     float64: int
 
     def to_json(self) -> dict[str, Any]:
@@ -71,6 +77,9 @@ def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, 
     """Read a compiled kernel."""
     ptx = made.asm["ptx"]
     registers, stack = _resources(made.asm["cubin"])
+    # Without a wait nothing stands before it.
+    before, _, after = ptx.partition(_WAIT) if _WAIT in ptx else ("", "", ptx)
+    early, late = _READ.findall(before), _READ.findall(after)
     loads, stores = (sorted(set(re.findall(rf"{op}\.global\S*", ptx))) for op in ("ld", "st"))
     return Facts(
         job=job,
@@ -89,7 +98,9 @@ def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, 
         wide_loads=tuple(load for load in loads if _WIDE_ACCESS.search(load)),
         wide_stores=tuple(store for store in stores if _WIDE_ACCESS.search(store)),
         waits=ptx.count(_WAIT),
-        reads_before_wait=len(_READ.findall(ptx[: max(ptx.find(_WAIT), 0)])),
+        reads_before_wait=len(early),
+        unhinted_before_wait=sum(_READ_ONCE not in read for read in early),
+        unhinted_after_wait=sum(_READ_ONCE not in read for read in late),
         float64=len(re.findall(r"\.f64\b", ptx)),
     )
 

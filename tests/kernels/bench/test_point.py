@@ -18,6 +18,7 @@ from gatefuse_kernels.bench.point import PointBench, WrongAnswerError
 from gatefuse_kernels.bench.results import Point, Spread, State
 from gatefuse_kernels.bench.timing import Pace, spread
 from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.plan import Algorithm
 from gatefuse_kernels.reference import activate, eager_mlp
 from gatefuse_kernels.shapes import DType, MlpShape
 
@@ -47,12 +48,14 @@ def unlike_each_time(x: torch.Tensor, weights: MlpWeights) -> torch.Tensor:
     return answer
 
 
-def fake_form(forwards: Sequence[Forward], x: torch.Tensor) -> Form:
+def fake_form(
+    forwards: Sequence[Forward], x: torch.Tensor, algorithm: Algorithm | None = None
+) -> Form:
     def graph(forward: Forward) -> Graph:
         answer = torch.empty_like(x)
         return Graph(lambda: answer.copy_(forward(x)), answer, 2)
 
-    return Form(tuple(graph(forward) for forward in forwards), {})
+    return Form(tuple(graph(forward) for forward in forwards), {}, algorithm)
 
 
 class FakePeer:
@@ -87,6 +90,7 @@ class Bench:
         self.copies: list[Copy] = [first, second]
         self.said: list[str] = []
         self.ours: Answer = rounded_twice
+        self.algorithm = Algorithm.TWO_LAUNCH
         monkeypatch.setattr(point_module, "capture_ours", self._capture_ours)
         monkeypatch.setattr(point_module, "capture_form", fake_form)
         monkeypatch.setattr(point_module, "take_turns", self._take_turns)
@@ -104,7 +108,7 @@ class Bench:
         def forward(copy: Copy) -> Forward:
             return lambda given: self.ours(given, copy.weights)
 
-        return fake_form([forward(copy) for copy in copies], x)
+        return fake_form([forward(copy) for copy in copies], x, self.algorithm)
 
     def _take_turns(self, forms: Sequence[Sequence[object]], pace: Pace) -> list[Spread]:
         return [spread([1000.0 * (1 + number)] * 2) for number, _ in enumerate(forms)]
@@ -130,6 +134,18 @@ def test_a_point(bench: Bench, rows: int) -> None:
 
 
 def test_a_wrong_answer_of_ours_ends_the_run(bench: Bench) -> None:
+    bench.ours = last_row_unwritten
+    with pytest.raises(WrongAnswerError, match="ours, 130x300, 70 rows: the answer misses"):
+        bench.measure(70)
+
+
+def test_the_library_may_round_as_eager_does(bench: Bench) -> None:
+    bench.ours = eager_mlp
+    with pytest.raises(WrongAnswerError):
+        bench.measure(70)
+    bench.algorithm = Algorithm.LIBRARY
+    found = bench.measure(70)
+    assert 2.6e-3 * 1.05 < found.ours.error < 4.2e-3
     bench.ours = last_row_unwritten
     with pytest.raises(WrongAnswerError, match="ours, 130x300, 70 rows: the answer misses"):
         bench.measure(70)

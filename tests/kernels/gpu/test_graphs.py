@@ -147,3 +147,32 @@ def test_layers_in_a_row_wait_for_one_another(form: str) -> None:
                 mlp(through, out)
                 through = out
             assert same_bits(through, step)
+
+
+@pytest.mark.parametrize("form", ["split", "descriptors"])
+def test_graphs_of_split_sums_replay_in_any_order(form: str) -> None:
+    """Counters made within the first capture are zeroed by its replays alone: the second must not rely on them."""
+    weights = make_weights(256, 688, device=CUDA)
+    mlp = build(form, weights, 64)
+    mlp.warm_up()
+    inputs = [noise(rows, 256, seed=rows, dtype=torch.bfloat16, device=CUDA) for rows in (40, 64)]
+    expected = [call(mlp, x) for x in inputs]
+    outs = [torch.full_like(x, math.nan) for x in inputs]
+    stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+    # What the two graphs find in their memory: numbers that are no counts.
+    littering = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(littering, pool, stream, capture_error_mode="thread_local"):
+        litter = torch.full((1 << 17,), 7, dtype=torch.int32, device=CUDA)
+    littering.replay()
+    torch.cuda.synchronize()
+    del litter
+    graphs = []
+    for x, out in zip(inputs, outs, strict=True):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            mlp(x, out)
+        graphs.append(graph)
+    for number in (1, 0, 1, 0, 0):
+        outs[number].fill_(math.nan)
+        graphs[number].replay()
+        assert same_bits(outs[number], expected[number]), number

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,6 +102,31 @@ def test_buckets_by_time() -> None:
     # 4 % a step: one step of padding, never two.
     steps = buckets_by_time(128, lambda rows: 1.04 ** -(-rows // 16), ())
     assert steps == (32, 64, 96, 128)
+
+
+def test_the_largest_batches_take_few_evaluations() -> None:
+    """Counted, not timed: 2**24 rows are a million multiples of 16."""
+    plan = plans_for(SHAPE, DType.BF16, H200)
+    calls = 0
+
+    def seconds(rows: int) -> float:
+        nonlocal calls
+        calls += 1
+        return predicted_s(plan.at(rows), SHAPE, rows, DType.BF16, H200)
+
+    buckets = buckets_by_time(MAX_ROWS, seconds, plan.limits)
+    assert calls <= 10_000
+    assert len(buckets) <= 45 + 15 * 11, "14 for each doubling from 8192 on, or one more"
+    for last, bucket in pairwise(buckets):
+        assert seconds(bucket) <= PADDING_COST * seconds(last + 1) * (1 + 1e-9)
+
+
+def test_a_limit_that_changes_no_kernel_is_no_bucket() -> None:
+    rules = plans_for(SHAPE, DType.BF16, KNOWN_DEVICES["nvidia-l40s"])
+    assert 419 in rules.limits, "where arithmetic begins"
+    assert rules.at(419) == rules.at(420)
+    buckets = graph_buckets(512, SHAPE, DType.BF16, KNOWN_DEVICES["nvidia-l40s"], rules)
+    assert 419 not in buckets
 
 
 def test_a_dip_in_time_is_not_padded_over() -> None:

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatefuse_kernels import plan
+from gatefuse_kernels.errors import PlanTableError
 from gatefuse_kernels.plan import KNOWN_DEVICES, Algorithm, DeviceProfile, Plan, PlanTable, Tile
 from gatefuse_kernels.plan.fitting import fits
 from gatefuse_kernels.plan.shipped_tables import shipped_tables
+from gatefuse_kernels.plan.table import Entry, check_deterministic
 from gatefuse_kernels.shapes import MAX_ROWS, MAX_WIDTH, DType, MlpShape
 
 SHAPE = MlpShape(4096, 14336)
@@ -53,7 +55,7 @@ def test_the_deterministic_plan_does_not_see_the_rows(
     )
     assert first == other
     assert first.algorithm is Algorithm.TWO_LAUNCH
-    assert first.tiles[1].splits == 1
+    check_deterministic(first)
 
 
 @pytest.mark.parametrize("shape", [SHAPE, SMALL, MlpShape(4096, 4096)], ids=str)
@@ -100,10 +102,13 @@ def test_aligned_limits_fit_a_launch(dtype: DType) -> None:
     """The widest shape at the most rows still has an int32 grid, on axis 0 alone."""
     widest = MlpShape(MAX_WIDTH, MAX_WIDTH)
     chosen = plan.choose(widest, MAX_ROWS, dtype, H200)
+    fixed = plan.choose(widest, MAX_ROWS, dtype, H200, deterministic=True)
+    # Those of float32 and of the one plan for all row counts are smaller, and no memory holds so
+    # many: they say so, and wrap nowhere.
+    small = [*fixed.tiles, *(chosen.tiles if dtype is DType.FP32 else ())]
     for tile in (chosen.gate_up, chosen.down):
-        assert tile is None or tile.grid(MAX_ROWS, MAX_WIDTH) <= plan.MAX_GRID
-    # The one plan for all row counts has smaller tiles: it says so, and wraps nowhere.
-    for tile in plan.choose(widest, MAX_ROWS, dtype, H200, deterministic=True).tiles:
+        assert tile is None or tile in small or tile.grid(MAX_ROWS, MAX_WIDTH) <= plan.MAX_GRID
+    for tile in small:
         with pytest.raises(ValueError, match="programs"):
             tile.grid(MAX_ROWS, MAX_WIDTH)
 
@@ -130,47 +135,63 @@ def test_a_near_shape_borrows_and_a_far_one_follows_rules() -> None:
     assert plan.choose(SHAPE, 16, DType.BF16, L40S).reason.startswith("not measured")
 
 
-def test_where_nobody_measured_the_library_multiplies_many_rows() -> None:
+def test_where_nobody_measured_our_kernels_multiply_many_rows() -> None:
+    """A library would round gate and up on their way; where arithmetic takes the time it is told."""
     few, many = (plan.choose(SHAPE, rows, DType.BF16, L40S) for rows in (419, 420))
-    assert few.algorithm is Algorithm.TWO_LAUNCH
-    assert many.algorithm is Algorithm.LIBRARY
-    assert many.reason.startswith(
-        "more than 419 rows of bf16 are bound by arithmetic on NVIDIA L40S"
-    )
-    # Each element type has its own crossover and its own measurements.
-    assert plan.choose(SHAPE, 29, DType.FP32, H200).algorithm is Algorithm.LIBRARY
-    # A batch-invariant plan has no library to fall back on.
-    fixed = plan.choose(SHAPE, 420, DType.BF16, L40S, deterministic=True)
-    assert fixed.algorithm is Algorithm.TWO_LAUNCH
+    assert few.algorithm is many.algorithm is Algorithm.TWO_LAUNCH
+    assert few.reason == "not measured here: tiles by shared memory and processors"
+    assert many.reason.startswith("not measured here, and bound by arithmetic above 419 rows: ")
+    assert many.reason.endswith("`gatefuse tune` measures")
+    # Each element type has its own crossover.
+    single = plan.choose(SHAPE, 29, DType.FP32, H200)
+    assert single.algorithm is Algorithm.TWO_LAUNCH
+    assert "above 28 rows" in single.reason
+    far = plan.choose(MlpShape(16384, 1024), 5000, DType.BF16, H200)
+    assert far.algorithm is Algorithm.TWO_LAUNCH
+    assert far.reason.startswith("not measured here")
 
 
-def test_what_was_measured_on_such_a_gpu_decides_for_far_shapes_too() -> None:
-    """Ours where ours won, if only gate_up: how exactly a library adds up elsewhere nobody checked."""
-    far = MlpShape(16384, 1024)
-    shipped = plan.choose(far, 5000, DType.BF16, H200)
-    assert shipped.algorithm is Algorithm.TWO_LAUNCH
-    assert shipped.reason.startswith("not measured here: our kernels")
-    for algorithm in (Algorithm.LIBRARY, Algorithm.FUSED_GATE_UP, Algorithm.TWO_LAUNCH):
-        tile = Tile(128, 64, 32, 8, 4, False)
-        shown = Plan(
-            algorithm,
-            tile if algorithm.tiles_gate_up else None,
-            tile if algorithm.tiles_down else None,
-            "mine",
-        )
-        chosen = plan.choose(far, 5000, DType.BF16, L40S, table=make_table(SHAPE, L40S, shown))
-        is_library = algorithm is Algorithm.LIBRARY
-        assert chosen.algorithm is (Algorithm.LIBRARY if is_library else Algorithm.TWO_LAUNCH)
+@settings(deadline=None)
+@given(shapes, st.integers(1, MAX_ROWS), st.sampled_from(DType), st.sampled_from(DEVICES))
+def test_no_rule_and_no_shipped_table_leaves_gate_and_up_to_the_library(
+    shape: MlpShape, rows: int, dtype: DType, device: DeviceProfile
+) -> None:
+    assert plan.choose(shape, rows, dtype, device).algorithm.tiles_gate_up
+
+
+@pytest.mark.parametrize(
+    ("shape", "odd"),
+    [
+        (MlpShape(4097, 14336), "hidden 4097 bf16"),
+        (MlpShape(4096, 14335), "intermediate 14335 bf16"),
+        (MlpShape(130, 1001), "hidden 130 and intermediate 1001 bf16"),
+    ],
+    ids=str,
+)
+def test_the_reason_at_odd_widths(shape: MlpShape, odd: str) -> None:
+    """There is nothing to measure: `gatefuse tune` refuses them."""
+    for rows in (1, 5000):
+        reason = plan.choose(shape, rows, DType.BF16, H200).reason
+        assert reason.startswith(f"rows of {odd} do not start on 16 bytes: the one tile")
+    fixed = plan.choose(shape, 1, DType.BF16, H200, deterministic=True)
+    assert fixed.reason.startswith(f"deterministic: rows of {odd} do not start")
 
 
 def test_a_near_shape_borrows_kernels_of_ours_alone() -> None:
     tile = Tile(128, 64, 32, 8, 4, False)
+    near = MlpShape(4096, 12288)
     shown = Plan(Algorithm.FUSED_GATE_UP, tile, None, "mine")
     table = make_table(SHAPE, L40S, shown)
     assert plan.choose(SHAPE, 5000, DType.BF16, L40S, table=table) == shown
-    near = plan.choose(MlpShape(4096, 12288), 5000, DType.BF16, L40S, table=table)
-    assert (near.algorithm, near.gate_up) == (Algorithm.TWO_LAUNCH, tile)
-    assert near.reason.startswith(f"as measured at {SHAPE}")
+    borrowed = plan.choose(near, 5000, DType.BF16, L40S, table=table)
+    assert (borrowed.algorithm, borrowed.gate_up) == (Algorithm.TWO_LAUNCH, tile)
+    assert borrowed.reason.startswith(f"as measured at {SHAPE}")
+    # One's own table may say library, at its own shape.
+    table = make_table(SHAPE, L40S, Plan(Algorithm.LIBRARY, None, None, "mine"))
+    assert plan.choose(SHAPE, 5000, DType.BF16, L40S, table=table).algorithm is Algorithm.LIBRARY
+    borrowed = plan.choose(near, 5000, DType.BF16, L40S, table=table)
+    assert borrowed == plan.choose(near, 5000, DType.BF16, L40S)
+    assert borrowed.reason.startswith(f"the library at {SHAPE}; not measured here")
 
 
 def test_no_table_changes_the_plan_of_rows_that_start_on_any_byte() -> None:
@@ -194,23 +215,61 @@ MINE = Plan(
 )
 
 
-def make_table(shape: MlpShape, device: DeviceProfile, mine: Plan = MINE) -> PlanTable:
-    """One's own table, with one plan for all rows of one shape."""
-    [shipped] = [table for table in shipped_tables() if table.is_of(H200)]
-    last = replace(shipped.entries[0].classes[-1], plan=mine)
-    entry = replace(shipped.entries[0], shape=shape, classes=(last,), deterministic=None)
+def make_table(
+    shape: MlpShape, device: DeviceProfile, mine: Plan = MINE, entry: Entry | None = None
+) -> PlanTable:
+    """One's own table: of this entry, or one plan for all rows of one shape."""
+    if entry is None:
+        [shipped] = [table for table in shipped_tables() if table.is_of(H200)]
+        last = replace(shipped.entries[0].classes[-1], plan=mine)
+        entry = replace(shipped.entries[0], shape=shape, classes=(last,), deterministic=None)
     return PlanTable(device.name, device.capability, device.multiprocessors, (entry,))
 
 
 @pytest.mark.parametrize("device", [H200, L40S], ids=lambda device: device.slug)
 def test_ones_own_table_goes_first(device: DeviceProfile) -> None:
     table = make_table(SHAPE, device)
-    assert plan.choose(SHAPE, 16, DType.BF16, device, table=table).reason == "mine"
-    # Nearest, among both tables: an equal distance is decided for one's own.
+    for dtype in (DType.BF16, DType.FP16):
+        assert plan.choose(SHAPE, 16, dtype, device, table=table).reason == "mine"
     near = plan.choose(MlpShape(4096, 12288), 16, DType.BF16, device, table=table)
     assert near.reason == "as measured at 4096x14336: mine"
     small = plan.choose(SMALL, 16, DType.BF16, device, table=table)
     assert "mine" not in small.reason, "not within a factor of two"
+
+
+def test_a_near_entry_of_ones_own_goes_before_a_shipped_one_of_the_shape() -> None:
+    table = make_table(MlpShape(4096, 12288), H200)
+    assert plan.choose(SHAPE, 16, DType.BF16, H200).tiles != MINE.tiles
+    chosen = plan.choose(SHAPE, 16, DType.BF16, H200, table=table)
+    assert chosen.reason == "as measured at 4096x12288: mine"
+    # Of two entries of one's own, that of the very shape.
+    both = PlanTable(
+        table.device,
+        table.capability,
+        table.multiprocessors,
+        (*table.entries, *make_table(SHAPE, H200).entries),
+    )
+    assert plan.choose(SHAPE, 16, DType.BF16, H200, table=both).reason == "mine"
+
+
+def test_a_deterministic_plan_that_ones_own_entry_lacks() -> None:
+    """Is the shipped one, else that of the rules."""
+    for device, shape in ((H200, SHAPE), (L40S, SHAPE), (H200, MlpShape(16384, 1024))):
+        usual = plan.choose(shape, 5, DType.BF16, device, deterministic=True)
+        table = make_table(shape, device)
+        fixed = plan.choose(shape, 5, DType.BF16, device, deterministic=True, table=table)
+        assert (fixed, fixed.reason) == (usual, usual.reason)
+    [entry] = make_table(SHAPE, H200).entries
+    table = make_table(SHAPE, H200, entry=replace(entry, deterministic=MINE))
+    fixed = plan.choose(SHAPE, 5, DType.BF16, H200, deterministic=True, table=table)
+    assert fixed.reason == "mine"
+
+
+def test_ones_own_plan_that_does_not_fit_is_refused_by_name() -> None:
+    large = Tile(128, 128, 64, 8, 4, False)
+    table = make_table(SHAPE, L40S, Plan(Algorithm.TWO_LAUNCH, large, large, "mine"))
+    with pytest.raises(PlanTableError, match=r"4096x14336 bf16 .* does not fit NVIDIA L40S"):
+        plan.choose(SHAPE, 16, DType.BF16, L40S, table=table)
 
 
 def test_a_table_of_another_device_is_refused() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gatefuse_kernels.errors import PlanTableError
-from gatefuse_kernels.plan import KNOWN_DEVICES, format_table, parse_table
+from gatefuse_kernels.plan import KNOWN_DEVICES, format_table, parse_table, read_table
 from gatefuse_kernels.plan.fitting import fits
 from gatefuse_kernels.plan.shipped_tables import shipped_tables
 from gatefuse_kernels.plan.table import Entry, PlanTable
@@ -87,6 +88,10 @@ CLASSES = ("entries", 0, "classes")
     [
         (("device",), None, "test.json: device is missing"),
         (("capability",), [9], "test.json: "),
+        (("capability",), [9, 0, 0], "test.json: capability must be two integers, got [9, 0, 0]"),
+        (("capability",), [9, 0.5], "test.json: capability must be two integers"),
+        (("capability",), [True, 0], "test.json: capability must be two integers"),
+        (("multiprocessors",), 0, "test.json: multiprocessors must be at least 1, got 0"),
         (("multiprocessors",), "8", "test.json: multiprocessors must not be '8'"),
         (("entries",), [ENTRY, ENTRY], "test.json: 64x96 bf16 has two entries"),
         (("entries",), ["x"], "test.json: must be an object, got 'x'"),
@@ -97,12 +102,29 @@ CLASSES = ("entries", 0, "classes")
         ((*CLASSES, 0, "up_to"), None, "64x96 bf16: row limits"),
         ((*CLASSES, 1, "up_to"), 8, "64x96 bf16: row limits"),
         ((*CLASSES, 0, "us"), True, "64x96 bf16: up to 16 rows: us must not be True"),
+        ((*CLASSES, 0, "us"), 0, "64x96 bf16: up to 16 rows: us must be positive and finite"),
+        ((*CLASSES, 0, "us"), float("nan"), "up to 16 rows: us must be positive and finite"),
+        ((*CLASSES, 0, "library_us"), float("inf"), "library_us must be positive and finite"),
         ((*CLASSES, 0, "algorithm"), "magic", "up to 16 rows: 'magic' is not a valid Algorithm"),
         ((*CLASSES, 0, "down"), None, "up to 16 rows: a two_launch plan needs a tile for down"),
         ((*CLASSES, 1, "down"), TILE, "a library plan has no use for a tile for down"),
         ((*CLASSES, 0, "reason"), None, "up to 16 rows: reason is missing"),
         ((*CLASSES, 0, "gate_up", "rows"), None, "up to 16 rows: gate_up: rows is missing"),
         ((*CLASSES, 0, "gate_up", "rows"), 17, "gate_up: a tile's rows must be a power of two"),
+        ((*CLASSES, 0, "gate_up", "rows"), 512, "gate_up: a tile's rows must be at most 256"),
+        ((*CLASSES, 0, "gate_up", "columns"), 8, "gate_up: a tile for the matrix units"),
+        ((*CLASSES, 0, "gate_up", "group"), 65, "gate_up: a tile's group must be at most 64"),
+        ((*CLASSES, 0, "gate_up", "warps"), 64, "gate_up: a tile's warps must be at most 32"),
+        (
+            (*CLASSES, 0, "gate_up"),
+            {**TILE, "descriptors": True, "inner": 512},
+            "gate_up: a tile through descriptors has an inner of at most 256",
+        ),
+        (
+            (*CLASSES, 0, "down"),
+            {**TILE, "descriptors": True, "halve_tail": True},
+            "up to 16 rows: down halves no tiles",
+        ),
         ((*CLASSES, 0, "gate_up", "swapped"), 1, "gate_up: swapped must not be 1"),
         ((*CLASSES, 0, "gate_up", "colour"), 1, "gate_up: unknown key colour"),
         (
@@ -129,9 +151,32 @@ def test_a_broken_table_is_told_with_its_place(
     assert text in str(caught.value)
 
 
-def test_not_json() -> None:
-    with pytest.raises(PlanTableError, match=r"test\.json: not JSON"):
-        parse_table("{", "test.json")
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{", "not JSON"),
+        ("1" * 5000, "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+    ids=["open", "long number", "deep"],
+)
+def test_not_json(text: str, fault: str) -> None:
+    with pytest.raises(PlanTableError, match=rf"test\.json: {fault}"):
+        parse_table(text, "test.json")
+
+
+def test_a_path_that_is_none() -> None:
+    with pytest.raises(PlanTableError, match="null"):
+        read_table(Path("a\0b"))
+
+
+def test_float32_has_no_descriptors() -> None:
+    """The matrix units take no float32; nobody tried the copy engine without them."""
+    table = changed(TABLE, ("entries", 0, "dtype"), "fp32")
+    assert parse(table).entries[0].dtype is DType.FP32
+    described = changed(table, (*CLASSES, 0, "down"), {**TILE, "descriptors": True})
+    with pytest.raises(PlanTableError, match="64x96 fp32: fp32 has no tiles through descriptors"):
+        parse(described)
 
 
 def test_an_entry_is_found_by_shape_and_type() -> None:

@@ -36,6 +36,36 @@ def test_sizes_are_checked(change: dict[str, int]) -> None:
         replace(TILE, **change)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 512},
+        {"columns": 512},
+        {"inner": 8192},
+        {"warps": 64},
+        {"stages": 257},
+        {"group": 65},
+        {"splits": 1025},
+    ],
+    ids=str,
+)
+def test_sizes_have_a_maximum(change: dict[str, int]) -> None:
+    [name] = change
+    with pytest.raises(ValueError, match=f"a tile's {name} must be at most"):
+        replace(TILE, **change)  # type: ignore[arg-type]
+
+
+def test_what_no_kernel_can_do() -> None:
+    for change in ({"columns": 8}, {"inner": 8}):
+        with pytest.raises(ValueError, match="matrix units"):
+            replace(TILE, **change)  # type: ignore[arg-type]
+    assert Tile(1, 1, 8, 4, 1, False).is_streamed
+    with pytest.raises(ValueError, match="a streamed tile's inner must be at least 8, got 4"):
+        Tile(1, 1, 4, 4, 1, False)
+    with pytest.raises(ValueError, match="descriptors"):
+        replace(TILE, inner=512, descriptors=True)
+
+
 def test_shared_memory_is_stages_of_operands_or_one_result() -> None:
     operands = (16 + 2 * 64) * 128 * 2 * 5
     assert 0 < TILE.shared_bytes(products=2, itemsize=2) - operands < 1024
@@ -60,6 +90,7 @@ def test_descriptors_need_hopper() -> None:
     tile = Tile(16, 64, 64, 4, 3, True, descriptors=True)
     assert tile_fits(tile, 2, DType.BF16, H200)
     assert not tile_fits(tile, 2, DType.BF16, A100)
+    assert not tile_fits(tile, 2, DType.FP32, H200), "nobody tried"
 
 
 def test_a_plan_has_the_tiles_of_its_algorithm() -> None:
@@ -81,6 +112,10 @@ def test_a_plan_says_why_and_splits_down_alone() -> None:
         Plan(Algorithm.LIBRARY, None, None, "")
     split = replace(TILE, splits=4)
     assert Plan(Algorithm.TWO_LAUNCH, TILE, split, "because").tiles == (TILE, split)
+    halved = replace(TILE, descriptors=True, halve_tail=True)
+    assert Plan(Algorithm.TWO_LAUNCH, halved, TILE, "because").gate_up == halved
+    with pytest.raises(ValueError, match="down halves no tiles"):
+        Plan(Algorithm.TWO_LAUNCH, TILE, halved, "because")
     with pytest.raises(ValueError, match="whole sums"):
         Plan(Algorithm.TWO_LAUNCH, split, TILE, "because")
 

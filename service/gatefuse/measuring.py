@@ -1,0 +1,18 @@
+"""What the commands that measure a GPU share."""
+
+import os
+
+# Exit statuses; those from 64 on are named in sysexits.h.
+EXIT_WRONG = 1
+EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE
+EXIT_NO_MEMORY = 71  # EX_OSERR
+EXIT_CANNOT_WRITE = 73  # EX_CANTCREAT
+EXIT_CONFIG = 78  # EX_CONFIG
+EXIT_INTERRUPTED = 130
+
+_MOST_JOBS = 12
+
+
+def default_jobs() -> int:
+    """How many processes compile, unless told otherwise: two cores stay free."""
+    return min(_MOST_JOBS, max(0, (os.cpu_count() or 1) - 2))
