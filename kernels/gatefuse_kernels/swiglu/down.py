@@ -8,7 +8,7 @@ from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.jit import kernel
 from gatefuse_kernels.swiglu.overlap import wait_for_h
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, sum_parts
-from gatefuse_kernels.swiglu.tiles import product, tile_of_program
+from gatefuse_kernels.swiglu.tiles import existing, places, product, tile_of_program
 
 
 @kernel
@@ -69,14 +69,7 @@ def swiglu_down(
         weight = tl.load(weight_tile + WHOLE + weight_offset, mask=inside, other=0.0)
         total = product(weight, h, total, SWAPPED)
 
-    if SWAPPED:
-        out_offset = row[None, :] * HIDDEN + column[:, None]
-        part_offset = row[None, :] * BLOCK_COLUMNS + column[:, None]
-        valid = (row < rows_left)[None, :] & (column < columns_left)[:, None]
-    else:
-        out_offset = row[:, None] * HIDDEN + column[None, :]
-        part_offset = row[:, None] * BLOCK_COLUMNS + column[None, :]
-        valid = (row < rows_left)[:, None] & (column < columns_left)[None, :]
+    valid = existing(rows_left, columns_left, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
     if SPLITS > 1:
         total, is_last = sum_parts(
             total,
@@ -84,14 +77,15 @@ def swiglu_down(
             arrived_ptr,
             tile,
             part,
-            part_offset,
+            places(BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED),
             valid,
             BLOCK_ROWS * BLOCK_COLUMNS,
             SPLITS,
         )
         valid = valid & is_last
     out_tile = out_ptr + first_row * HIDDEN + first_column
-    tl.store(out_tile + out_offset, total.to(out_ptr.dtype.element_ty), mask=valid)
+    offset = places(HIDDEN, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
+    tl.store(out_tile + offset, total.to(out_ptr.dtype.element_ty), mask=valid)
 
 
 def launch_down(

@@ -8,7 +8,7 @@ from gatefuse_kernels.swiglu.descriptors import WeightDescriptors, describe
 from gatefuse_kernels.swiglu.jit import kernel
 from gatefuse_kernels.swiglu.overlap import wait_for_h
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, sum_parts
-from gatefuse_kernels.swiglu.tiles import product, tile_of_program
+from gatefuse_kernels.swiglu.tiles import existing, places, product, tile_of_program
 
 
 @kernel
@@ -40,8 +40,6 @@ def swiglu_down_tma(
     row_tile, column_tile = tile_of_program(tile, rows, HIDDEN, BLOCK_ROWS, BLOCK_COLUMNS, GROUP)
     first_row = row_tile * BLOCK_ROWS
     first_column = column_tile * BLOCK_COLUMNS
-    row = tl.arange(0, BLOCK_ROWS)
-    column = tl.arange(0, BLOCK_COLUMNS)
     h_row = first_row.to(tl.int32)
     weight_row = first_column.to(tl.int32)
 
@@ -58,14 +56,7 @@ def swiglu_down_tma(
 
     rows_left = (rows - first_row).to(tl.int32)
     columns_left = (HIDDEN - first_column).to(tl.int32)
-    if SWAPPED:
-        out_offset = row[None, :] * HIDDEN + column[:, None]
-        part_offset = row[None, :] * BLOCK_COLUMNS + column[:, None]
-        valid = (row < rows_left)[None, :] & (column < columns_left)[:, None]
-    else:
-        out_offset = row[:, None] * HIDDEN + column[None, :]
-        part_offset = row[:, None] * BLOCK_COLUMNS + column[None, :]
-        valid = (row < rows_left)[:, None] & (column < columns_left)[None, :]
+    valid = existing(rows_left, columns_left, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
     if SPLITS > 1:
         total, is_last = sum_parts(
             total,
@@ -73,14 +64,15 @@ def swiglu_down_tma(
             arrived_ptr,
             tile,
             part,
-            part_offset,
+            places(BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED),
             valid,
             BLOCK_ROWS * BLOCK_COLUMNS,
             SPLITS,
         )
         valid = valid & is_last
     out_tile = out_ptr + first_row * HIDDEN + first_column
-    tl.store(out_tile + out_offset, total.to(out_ptr.dtype.element_ty), mask=valid)
+    offset = places(HIDDEN, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
+    tl.store(out_tile + offset, total.to(out_ptr.dtype.element_ty), mask=valid)
 
 
 def launch_down_tma(

@@ -7,7 +7,7 @@ from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.jit import kernel
 from gatefuse_kernels.swiglu.overlap import let_down_start
-from gatefuse_kernels.swiglu.tiles import activate, product, tile_of_program
+from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
 
 
 @kernel
@@ -76,13 +76,9 @@ def swiglu_gate_up(
     let_down_start(STARTS_LATE)
     h = (activate(gate, ACTIVATION) * up).to(h_ptr.dtype.element_ty)
     h_tile = h_ptr + first_row * INTERMEDIATE + first_column
-    if SWAPPED:
-        h_offset = row[None, :] * INTERMEDIATE + column[:, None]
-        valid = (row < rows_left)[None, :] & (column < columns_left)[:, None]
-    else:
-        h_offset = row[:, None] * INTERMEDIATE + column[None, :]
-        valid = (row < rows_left)[:, None] & (column < columns_left)[None, :]
-    tl.store(h_tile + h_offset, h, mask=valid)
+    offset = places(INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
+    valid = existing(rows_left, columns_left, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
+    tl.store(h_tile + offset, h, mask=valid)
 
 
 def launch_gate_up(

@@ -12,7 +12,7 @@ from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.descriptors import WeightDescriptors, describe
 from gatefuse_kernels.swiglu.jit import device, kernel
 from gatefuse_kernels.swiglu.overlap import let_down_start
-from gatefuse_kernels.swiglu.tiles import activate, product, tile_of_program
+from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
 
 
 @device
@@ -33,8 +33,6 @@ def _tile(
     STARTS_LATE: tl.constexpr,
 ) -> None:
     """One tile of h. What the copy engine reads past an edge is zero, or computed and not stored."""
-    row = tl.arange(0, BLOCK_ROWS)
-    column = tl.arange(0, BLOCK_COLUMNS)
     x_row = first_row.to(tl.int32)
     gate_row = first_column.to(tl.int32)
     if SWAPPED:
@@ -52,12 +50,8 @@ def _tile(
     h_tile = h_ptr + first_row * INTERMEDIATE + first_column
     rows_left = (rows - first_row).to(tl.int32)
     columns_left = (INTERMEDIATE - first_column).to(tl.int32)
-    if SWAPPED:
-        offset = row[None, :] * INTERMEDIATE + column[:, None]
-        valid = (row < rows_left)[None, :] & (column < columns_left)[:, None]
-    else:
-        offset = row[:, None] * INTERMEDIATE + column[None, :]
-        valid = (row < rows_left)[:, None] & (column < columns_left)[None, :]
+    offset = places(INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
+    valid = existing(rows_left, columns_left, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
     tl.store(h_tile + offset, h, mask=valid)
 
 

@@ -28,6 +28,39 @@ def tile_of_program(
 
 
 @device
+def places(
+    WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    SWAPPED: tl.constexpr,
+) -> tl.tensor:
+    """Where a tile's elements lie in a matrix of rows of WIDTH, from the tile's first element on."""
+    row = tl.arange(0, BLOCK_ROWS)
+    column = tl.arange(0, BLOCK_COLUMNS)
+    if SWAPPED:
+        return row[None, :] * WIDTH + column[:, None]
+    else:
+        return row[:, None] * WIDTH + column[None, :]
+
+
+@device
+def existing(
+    rows_left: tl.tensor,
+    columns_left: tl.tensor,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    SWAPPED: tl.constexpr,
+) -> tl.tensor:
+    """Which of a tile's elements the matrix has, which ends after so many rows and columns."""
+    row = tl.arange(0, BLOCK_ROWS) < rows_left
+    column = tl.arange(0, BLOCK_COLUMNS) < columns_left
+    if SWAPPED:
+        return row[None, :] & column[:, None]
+    else:
+        return row[:, None] & column[None, :]
+
+
+@device
 def product(weight: tl.tensor, x: tl.tensor, total: tl.tensor, SWAPPED: tl.constexpr) -> tl.tensor:
     """`total` plus the product of a `[columns, inner]` and a `[rows, inner]` tile."""
     if SWAPPED:
