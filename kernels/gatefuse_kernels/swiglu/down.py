@@ -7,8 +7,8 @@ from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.jit import kernel
 from gatefuse_kernels.swiglu.overlap import wait_for_h
-from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, sum_parts
-from gatefuse_kernels.swiglu.tiles import existing, places, product, tile_of_program
+from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, store_sum
+from gatefuse_kernels.swiglu.tiles import product, tile_of_program
 
 
 @kernel
@@ -32,7 +32,7 @@ def swiglu_down(
     """H [rows, INTERMEDIATE], weight [HIDDEN, INTERMEDIATE] -> out [rows, HIDDEN].
 
     Edges are handled as in `swiglu_gate_up`. Where the sum is split, each program takes a stretch
-    of whole inner steps, the last one also the tail; see `sum_parts`.
+    of whole inner steps, the last one also the tail; see `store_sum`.
     """
     tiles = tl.cdiv(rows, BLOCK_ROWS) * tl.cdiv(HIDDEN, BLOCK_COLUMNS)
     tile = tl.program_id(0) % tiles
@@ -69,23 +69,22 @@ def swiglu_down(
         weight = tl.load(weight_tile + WHOLE + weight_offset, mask=inside, other=0.0)
         total = product(weight, h, total, SWAPPED)
 
-    valid = existing(rows_left, columns_left, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
-    if SPLITS > 1:
-        total, is_last = sum_parts(
-            total,
-            parts_ptr,
-            arrived_ptr,
-            tile,
-            part,
-            places(BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED),
-            valid,
-            BLOCK_ROWS * BLOCK_COLUMNS,
-            SPLITS,
-        )
-        valid = valid & is_last
-    out_tile = out_ptr + first_row * HIDDEN + first_column
-    offset = places(HIDDEN, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
-    tl.store(out_tile + offset, total.to(out_ptr.dtype.element_ty), mask=valid)
+    store_sum(
+        total,
+        out_ptr,
+        parts_ptr,
+        arrived_ptr,
+        tile,
+        part,
+        first_row,
+        first_column,
+        rows,
+        HIDDEN,
+        BLOCK_ROWS,
+        BLOCK_COLUMNS,
+        SWAPPED,
+        SPLITS,
+    )
 
 
 def launch_down(

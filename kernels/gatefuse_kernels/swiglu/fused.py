@@ -108,9 +108,17 @@ class FusedMlp:
             self._ledger.count(launch)
 
     def _library_counts(self) -> set[int]:
-        """Row counts at which a library's kernels must be counted before they are needed."""
+        """Row counts at which a library's kernels are still to be counted before they are needed."""
         counts = {*range(1, min(self._max_rows, _EVERY_COUNT_UP_TO) + 1), *self.graph_buckets}
-        return {rows for rows in counts if not self._plans.at(rows).algorithm.is_ours}
+        return {
+            rows
+            for rows in counts
+            if not self._plans.at(rows).algorithm.is_ours and self._key(rows) not in _measured
+        }
+
+    def _key(self, rows: int) -> _Key:
+        weights = self._weights
+        return _Key(self._plans.at(rows), weights.shape, weights.dtype, weights.device, rows)
 
     def _launches(self, x: torch.Tensor, out: torch.Tensor) -> tuple[KernelTraffic, ...]:
         """What a call that has just run was; where a library is in it, found by a capture, once."""
@@ -119,7 +127,7 @@ class FusedMlp:
         planned = plan_traffic(plan, weights.shape, rows, weights.dtype.itemsize)
         if plan.algorithm.is_ours:
             return planned
-        key = _Key(plan, weights.shape, weights.dtype, weights.device, rows)
+        key = self._key(rows)
         if key not in _measured:
             if torch.cuda.is_current_stream_capturing():
                 # Cannot capture inside a capture; the graph's own node count checks these.

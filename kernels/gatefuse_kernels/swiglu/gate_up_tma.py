@@ -82,48 +82,27 @@ def swiglu_gate_up_tma(
     """
     let_down_start(STARTS_EARLY)
     program = tl.program_id(0)
-    if HALVES:
-        if program < whole_tiles:
-            row_tile, column_tile = tile_of_program(
-                program, rows, INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, GROUP
-            )
-            _tile(
-                x,
-                weight,
-                h_ptr,
-                rows,
-                row_tile * BLOCK_ROWS,
-                column_tile * BLOCK_COLUMNS,
-                HIDDEN,
-                INTERMEDIATE,
-                ACTIVATION,
-                BLOCK_ROWS,
-                BLOCK_COLUMNS,
-                BLOCK_INNER,
-                SWAPPED,
-                STARTS_LATE,
-            )
-        else:
-            half = program - whole_tiles
-            row_tile, column_tile = tile_of_program(
-                whole_tiles + half // 2, rows, INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, GROUP
-            )
-            _tile(
-                x,
-                half_weight,
-                h_ptr,
-                rows,
-                row_tile * BLOCK_ROWS,
-                column_tile * BLOCK_COLUMNS + (half % 2) * (BLOCK_COLUMNS // 2),
-                HIDDEN,
-                INTERMEDIATE,
-                ACTIVATION,
-                BLOCK_ROWS,
-                BLOCK_COLUMNS // 2,
-                BLOCK_INNER,
-                SWAPPED,
-                STARTS_LATE,
-            )
+    if HALVES and program >= whole_tiles:
+        half = program - whole_tiles
+        row_tile, column_tile = tile_of_program(
+            whole_tiles + half // 2, rows, INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, GROUP
+        )
+        _tile(
+            x,
+            half_weight,
+            h_ptr,
+            rows,
+            row_tile * BLOCK_ROWS,
+            column_tile * BLOCK_COLUMNS + (half % 2) * (BLOCK_COLUMNS // 2),
+            HIDDEN,
+            INTERMEDIATE,
+            ACTIVATION,
+            BLOCK_ROWS,
+            BLOCK_COLUMNS // 2,
+            BLOCK_INNER,
+            SWAPPED,
+            STARTS_LATE,
+        )
     else:
         row_tile, column_tile = tile_of_program(
             program, rows, INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, GROUP

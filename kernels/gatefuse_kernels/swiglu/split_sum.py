@@ -9,47 +9,67 @@ import triton.language as tl
 
 from gatefuse_kernels.plan import Tile
 from gatefuse_kernels.swiglu.jit import device
+from gatefuse_kernels.swiglu.tiles import existing, places
 
 
 @device
-def sum_parts(
+def store_sum(
     total: tl.tensor,
+    out_ptr: tl.tensor,
     parts_ptr: tl.tensor,
     arrived_ptr: tl.tensor,
     tile: tl.tensor,
     part: tl.tensor,
-    offset: tl.tensor,
-    valid: tl.tensor,
-    SIZE: tl.constexpr,
+    first_row: tl.tensor,
+    first_column: tl.tensor,
+    rows: tl.tensor,
+    COLUMNS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLUMNS: tl.constexpr,
+    SWAPPED: tl.constexpr,
     SPLITS: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor]:
-    """Leave this program's part; the whole sum, and whether this program came last and stores it.
+) -> None:
+    """Store a tile of out `[rows, COLUMNS]`: at once, or of several parts by whoever comes last.
 
     Args:
-        total: the part, a float32 tile.
-        parts_ptr: float32 `[tiles, SPLITS, SIZE]`.
+        total: this program's part of the sums, a float32 tile.
+        out_ptr: of the whole matrix.
+        parts_ptr: float32 `[tiles, SPLITS, BLOCK_ROWS * BLOCK_COLUMNS]`.
         arrived_ptr: int32 `[tiles]`, all zero between launches.
-        tile: number of the output tile.
+        tile: number of the tile.
         part: number of the part.
-        offset: element offsets of `total` in a contiguous tile.
-        valid: which elements exist.
-        SIZE: elements of a tile.
+        first_row: int64, of the tile.
+        first_column: int64, likewise.
+        rows: of the matrix.
+        COLUMNS: likewise.
+        BLOCK_ROWS: of the tile.
+        BLOCK_COLUMNS: likewise.
+        SWAPPED: the tile lies `[columns, rows]`.
         SPLITS: parts of a tile.
     """
-    first = parts_ptr + tile.to(tl.int64) * (SPLITS * SIZE)
-    tl.store(first + part * SIZE + offset, total, mask=valid)
-    # All threads have stored before the one that speaks for the program says so.
-    tl.debug_barrier()
-    is_last = tl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLITS - 1
-    if is_last:
-        # From L2: this multiprocessor's L1 may hold a line from before the others wrote.
-        total = tl.load(first + offset, mask=valid, other=0.0, cache_modifier=".cg")
-        for other in tl.static_range(1, SPLITS):
-            total += tl.load(
-                first + other * SIZE + offset, mask=valid, other=0.0, cache_modifier=".cg"
-            )
-        tl.store(arrived_ptr + tile, 0)
-    return total, is_last
+    rows_left = (rows - first_row).to(tl.int32)
+    columns_left = (COLUMNS - first_column).to(tl.int32)
+    valid = existing(rows_left, columns_left, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
+    if SPLITS > 1:
+        SIZE: tl.constexpr = BLOCK_ROWS * BLOCK_COLUMNS
+        first = parts_ptr + tile.to(tl.int64) * (SPLITS * SIZE)
+        offset = places(BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
+        tl.store(first + part * SIZE + offset, total, mask=valid)
+        # All threads have stored before the one that speaks for the program says so.
+        tl.debug_barrier()
+        is_last = tl.atomic_add(arrived_ptr + tile, 1, sem="acq_rel") == SPLITS - 1
+        if is_last:
+            # From L2: this multiprocessor's L1 may hold a line from before the others wrote.
+            total = tl.load(first + offset, mask=valid, other=0.0, cache_modifier=".cg")
+            for other in tl.static_range(1, SPLITS):
+                total += tl.load(
+                    first + other * SIZE + offset, mask=valid, other=0.0, cache_modifier=".cg"
+                )
+            tl.store(arrived_ptr + tile, 0)
+        valid = valid & is_last
+    out_tile = out_ptr + first_row * COLUMNS + first_column
+    out_offset = places(COLUMNS, BLOCK_ROWS, BLOCK_COLUMNS, SWAPPED)
+    tl.store(out_tile + out_offset, total.to(out_ptr.dtype.element_ty), mask=valid)
 
 
 _FEWEST = 1024

@@ -25,7 +25,6 @@ _STREAMED_SUMS = (16, 64)
 _BUSY = 0.4
 """Share of the multiprocessors: a launch that leaves more of them idle loses to a narrower tile."""
 
-
 _FILLED = 0.75
 """Share of the multiprocessors for which split sums should have a program."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gatefuse_kernels.plan import KNOWN_DEVICES, DeviceProfile, profile_for
@@ -10,16 +12,16 @@ from gatefuse_kernels.shapes import DType
 H200 = KNOWN_DEVICES["nvidia-h200"]
 
 
-def seen(device: DeviceProfile, **changes: object) -> DeviceProfile:
+def seen(device: DeviceProfile, **changes: Any) -> DeviceProfile:
     """What `profile_for` makes of what a driver says of the device."""
-    facts: dict[str, object] = {
+    facts: dict[str, Any] = {
         "name": device.name,
         "capability": device.capability,
         "multiprocessors": device.multiprocessors,
         "shared_bytes_per_block": device.shared_bytes_per_block,
         "l2_bytes": device.l2_bytes,
     }
-    return profile_for(**(facts | changes))  # type: ignore[arg-type]
+    return profile_for(**(facts | changes))
 
 
 @pytest.mark.parametrize("device", KNOWN_DEVICES.values(), ids=lambda device: device.slug)
