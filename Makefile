@@ -30,7 +30,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 .PHONY: demo
-demo: $(SERVER) compiler ## serve tiny-llama as fused, eager and compiled, load-test the three, write reports/demo.html
+demo: $(SERVER) compiler ## serve tiny-llama and three elementwise chains, each fused and not, load-test them, write reports/
 	$(BIN)/gatefuse demo --config deploy/config/demo.yaml --report reports/demo.html $(ARGS)
 
 .PHONY: serve

@@ -153,7 +153,7 @@ async def send(url: str, row_bytes: int, clients: int, seconds: float) -> dict[s
     shape = (1, row_bytes // Datatype.FP32.itemsize)
     requests = [
         infer_request(
-            model_name(row_bytes), "x", Rows(content, shape, Datatype.FP32)
+            model_name(row_bytes), {"x": Rows(content, shape, Datatype.FP32)}
         ).SerializeToString()
         for content in contents
     ]

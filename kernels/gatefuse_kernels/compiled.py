@@ -170,8 +170,8 @@ def _plan(base: tuple[KernelTraffic, ...], names: tuple[str, ...]) -> tuple[Kern
     rest = base[len(names) - 1 :]
     merged = KernelTraffic(
         "compiled_merged",
-        sum(part.read_bytes for part in rest),
-        sum(part.written_bytes for part in rest),
+        tuple(read for part in rest for read in part.reads),
+        tuple(write for part in rest for write in part.writes),
         sum(part.flops for part in rest),
     )
     return (*kept, merged)

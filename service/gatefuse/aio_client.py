@@ -6,15 +6,15 @@ async with AioClient("localhost:8001") as client:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
+from gatefuse.arrays import Arrays, packed, unpacked
 from gatefuse.client import DEFAULT_TIMEOUT_S
 from gatefuse.messages import (
     CHANNEL_OPTIONS,
@@ -24,16 +24,14 @@ from gatefuse.messages import (
     Result,
     Rows,
     ServerMetadata,
-    flat_shape,
     infer_request,
     method,
     model_metadata,
-    output_array,
     raw_result,
     server_metadata,
     single_input,
 )
-from gatefuse.wire import Datatype, encode
+from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
 __all__ = ["AioClient", "InferenceError"]
@@ -132,26 +130,34 @@ class AioClient:
     async def infer(
         self,
         model: str,
-        x: NDArray[Any],
+        x: Arrays,
         *,
+        outputs: Sequence[str] | None = None,
         layer: int | None = None,
         datatype: Datatype | str | None = None,
         timeout_s: float | None = None,
     ) -> Result:
         """Runs a model on the rows of ``x``: see ``gatefuse.client.Client.infer``."""
-        wanted = Datatype.of_array(x.dtype) if datatype is None else Datatype.parse(datatype)
-        rows = Rows(encode(x, wanted), flat_shape(x.shape), wanted)
-        raw = await self.infer_rows(model, rows, layer=layer, timeout_s=timeout_s)
-        return Result(output_array(raw, x), raw.cost)
+        rows = packed(x, datatype)
+        raw = await self.infer_rows(model, rows, outputs=outputs, layer=layer, timeout_s=timeout_s)
+        return unpacked(raw, x)
 
     async def infer_rows(
-        self, model: str, rows: Rows, *, layer: int | None = None, timeout_s: float | None = None
+        self,
+        model: str,
+        rows: Rows | Mapping[str, Rows],
+        *,
+        outputs: Sequence[str] | None = None,
+        layer: int | None = None,
+        timeout_s: float | None = None,
     ) -> RawResult:
         """Runs a model on rows that are packed already, and returns the packed answer."""
-        name = self._input_names.get(model)
-        if name is None:
-            name = self._input_names[model] = single_input(await self.model_metadata(model))
-        request = infer_request(model, name, rows, layer)
+        if isinstance(rows, Rows):
+            name = self._input_names.get(model)
+            if name is None:
+                name = self._input_names[model] = single_input(await self.model_metadata(model))
+            rows = {name: rows}
+        request = infer_request(model, rows, layer, outputs)
         try:
             response = await self._model_infer(request, timeout_s)
         except InferenceError as error:
@@ -160,7 +166,7 @@ class AioClient:
                 # time.
                 self._input_names.pop(model, None)
             raise
-        return raw_result(response, rows.shape)
+        return raw_result(response, next(iter(rows.values())).shape)
 
     def _stub(
         self, name: str, response: type[_Response]

@@ -16,13 +16,30 @@ PAGE_BYTES = mmap.PAGESIZE
 PREFAULT_LIMIT_BYTES = 256 * 2**20
 
 
+# Where a tensor of several in a region may start: what a GPU's copies and 128-bit accesses like best.
+TENSOR_ALIGNMENT_BYTES = 256
+
+
+def tensor_stride(rows: int, row_bytes: int) -> int:
+    """Bytes from one tensor of a region to the next, each of `rows` rows."""
+    return -(-rows * row_bytes // TENSOR_ALIGNMENT_BYTES) * TENSOR_ALIGNMENT_BYTES
+
+
+def tensors_bytes(count: int, rows: int, row_bytes: int) -> int:
+    """Bytes that `count` tensors, one after the other in a region, take up from the first to the last."""
+    return (count - 1) * tensor_stride(rows, row_bytes) + rows * row_bytes
+
+
 def _page_multiple(size_bytes: int) -> int:
     return -(-max(size_bytes, 1) // PAGE_BYTES) * PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """`slots` equal slots, each an input region followed by an output region of `region_bytes` each."""
+    """`slots` equal slots, each an input region followed by an output region of `region_bytes` each.
+
+    A region holds a batch's tensors one after the other, `tensor_stride` bytes apart for the batch's own rows.
+    """
 
     slots: int
     region_bytes: int

@@ -32,6 +32,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_demo(commands.add_parser("demo", help="serve, load-test and stop, in one go"))
     _add_bench(commands.add_parser("bench", help="measure this machine's GPU"))
+    _add_explain(
+        commands.add_parser("explain", help="say what fusion buys, and why, before anything runs")
+    )
+    _add_audit(
+        commands.add_parser("audit", help="hold the counters against what this machine's GPU does")
+    )
     _add_tune(commands.add_parser("tune", help="measure the fastest plans for this machine's GPU"))
     return parser
 
@@ -43,6 +49,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--grpc-port", type=int, help="default: 8001")
     parser.add_argument("--metrics-port", type=int, help="default: 8002")
+    parser.add_argument(
+        "--audit-file",
+        type=Path,
+        metavar="FILE",
+        help="export this result of `gatefuse audit` as metrics",
+    )
     parser.add_argument("--ray-address", help="join this Ray cluster instead of starting one")
     parser.set_defaults(run=_serve)
 
@@ -51,6 +63,7 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         from gatefuse.config import ConfigError, load_config
         from gatefuse.lifecycle import StartupError, serve
+        from gatefuse_kernels.audit.report import AuditFileError, read_checks
     except ModuleNotFoundError as error:
         return _missing(error, "server")
     overrides = {
@@ -60,8 +73,9 @@ def _serve(options: argparse.Namespace) -> int:
     }
     try:
         config = load_config(options.config).with_overrides(overrides)
-        serve(config, options.ray_address)
-    except (ConfigError, StartupError) as error:
+        audited = read_checks(options.audit_file) if options.audit_file else {}
+        serve(config, options.ray_address, audited)
+    except (AuditFileError, ConfigError, StartupError) as error:
         print(f"gatefuse: {error}", file=sys.stderr)
         return EXIT_CONFIG
     return 0
@@ -120,6 +134,35 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 def _bench(options: argparse.Namespace) -> int:
     try:
         from gatefuse.bench_command import run
+
+        return run(options)
+    except ModuleNotFoundError as error:
+        return _missing(error, "server")
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    from gatefuse.explain.options import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(run=_explain)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from gatefuse.explain.command import run
+
+    return run(options)
+
+
+def _add_audit(parser: argparse.ArgumentParser) -> None:
+    from gatefuse.audit.options import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(run=_audit)
+
+
+def _audit(options: argparse.Namespace) -> int:
+    try:
+        from gatefuse.audit.command import run
 
         return run(options)
     except ModuleNotFoundError as error:

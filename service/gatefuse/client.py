@@ -3,18 +3,19 @@
 with Client("localhost:8001") as client:
     result = client.infer("llama-ffn", hidden_states, layer=3)
     result.output, result.cost.kernel_launches
+    client.infer("silu-gate", {"g": gate, "u": up}).outputs["y"]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
+from gatefuse.arrays import Arrays, packed, unpacked
 from gatefuse.messages import (
     CHANNEL_OPTIONS,
     Cost,
@@ -24,16 +25,14 @@ from gatefuse.messages import (
     Result,
     Rows,
     ServerMetadata,
-    flat_shape,
     infer_request,
     method,
     model_metadata,
-    output_array,
     raw_result,
     server_metadata,
     single_input,
 )
-from gatefuse.wire import Datatype, encode
+from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
 __all__ = ["Client", "Cost", "InferenceError", "ModelMetadata", "Result", "ServerMetadata"]
@@ -133,8 +132,9 @@ class Client:
     def infer(
         self,
         model: str,
-        x: NDArray[Any],
+        x: Arrays,
         *,
+        outputs: Sequence[str] | None = None,
         layer: int | None = None,
         datatype: Datatype | str | None = None,
         timeout_s: float | None = None,
@@ -144,32 +144,42 @@ class Client:
         Args:
             model: The model's name.
             x: [..., columns] float32, float16, float64 or ml_dtypes' bfloat16: all but the last
-                dimension are rows.
+                dimension are rows. For a model of several inputs such arrays by the inputs' names,
+                all of one shape.
+            outputs: Which of the model's outputs to answer; None for all.
             layer: Which layer of the model; None for the server's choice.
-            datatype: FP32, FP16 or BF16: what travels. None sends the array's own type.
+            datatype: FP32, FP16 or BF16: what travels. None sends the arrays' own type, and FP32
+                where they have several.
             timeout_s: Seconds that the call may take; None for the client's own.
 
         Returns:
-            The output, of the shape and dtype of ``x`` (float32 for float64), and its cost.
+            The outputs, of the shape and dtype of ``x`` (float32 for float64), and their cost.
 
         Raises:
             InferenceError: The call was not answered.
             TypeError: ``x`` is no array of floats.
-            ValueError: The datatype is unknown, or ``x`` is a scalar.
+            ValueError: The datatype is unknown, ``x`` is a scalar, or the shapes differ.
         """
-        wanted = Datatype.of_array(x.dtype) if datatype is None else Datatype.parse(datatype)
-        rows = Rows(encode(x, wanted), flat_shape(x.shape), wanted)
-        raw = self.infer_rows(model, rows, layer=layer, timeout_s=timeout_s)
-        return Result(output_array(raw, x), raw.cost)
+        rows = packed(x, datatype)
+        raw = self.infer_rows(model, rows, outputs=outputs, layer=layer, timeout_s=timeout_s)
+        return unpacked(raw, x)
 
     def infer_rows(
-        self, model: str, rows: Rows, *, layer: int | None = None, timeout_s: float | None = None
+        self,
+        model: str,
+        rows: Rows | Mapping[str, Rows],
+        *,
+        outputs: Sequence[str] | None = None,
+        layer: int | None = None,
+        timeout_s: float | None = None,
     ) -> RawResult:
         """Runs a model on rows that are packed already, and returns the packed answer."""
-        name = self._input_names.get(model)
-        if name is None:
-            name = self._input_names[model] = single_input(self.model_metadata(model))
-        request = infer_request(model, name, rows, layer)
+        if isinstance(rows, Rows):
+            name = self._input_names.get(model)
+            if name is None:
+                name = self._input_names[model] = single_input(self.model_metadata(model))
+            rows = {name: rows}
+        request = infer_request(model, rows, layer, outputs)
         try:
             response = self._model_infer(request, timeout_s)
         except InferenceError as error:
@@ -178,7 +188,7 @@ class Client:
                 # time.
                 self._input_names.pop(model, None)
             raise
-        return raw_result(response, rows.shape)
+        return raw_result(response, next(iter(rows.values())).shape)
 
     def _stub(
         self, name: str, response: type[_Response]

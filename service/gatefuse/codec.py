@@ -1,15 +1,15 @@
-"""Wire messages to rows and back. Every check of a request's content stands here, before anything is allocated."""
+"""Wire messages to rows and back. Here and in `request_inputs` stands every check, before anything is allocated."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
 from gatefuse.errors import InvalidRequest, NotFound
 from gatefuse.link import ServedModel
+from gatefuse.request_inputs import Payload, read_inputs
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -20,16 +20,26 @@ _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _VERSION = re.compile(r"[0-9]{1,10}")
 
 
+Outputs = tuple[bytes, ...]
+"""The packed rows of each output that a request asks for, in the order it asks."""
+
+
 class InferRequest(NamedTuple):
-    """A checked request: `payload` holds rows × columns elements of `datatype`, packed row by row."""
+    """A checked request: rows × columns elements of `datatype` for each input, packed row by row."""
 
     model: ServedModel
     layer: int
     rows: int
     columns: int
     datatype: Datatype
-    payload: bytes | memoryview
+    payloads: tuple[Payload, ...]  # in the order of the model's inputs
+    outputs: tuple[int, ...]  # which of the model's outputs are asked for, by number, in this order
     request_id: str
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all inputs as they travelled."""
+        return sum(map(len, self.payloads))
 
 
 @dataclass(slots=True)
@@ -89,48 +99,42 @@ def decode(
     if len(request_id) > MAX_ID_LENGTH:
         raise InvalidRequest("size", f"id is longer than {MAX_ID_LENGTH} characters")
     layer = _layer(request, model)
-    inputs = request.inputs
-    if len(inputs) != 1:
-        raise InvalidRequest("shape", f"exactly one input is expected: '{model.input_name}'")
-    tensor = inputs[0]
-    if tensor.name != model.input_name:
-        raise InvalidRequest("shape", f"the input of '{model.name}' is named '{model.input_name}'")
-    _check_outputs(request, model)
-    try:
-        datatype = Datatype.parse(tensor.datatype)
-    except ValueError as error:
-        raise InvalidRequest("dtype", str(error)) from error
-    rows, columns = _dimensions(tensor.shape, model)
+    outputs = _chosen_outputs(request, model)
     raw = request.raw_input_contents if raw is None else raw
-    payload = _payload(raw, tensor, datatype, rows * columns)
-    return InferRequest(model, layer, rows, columns, datatype, payload, request_id)
+    inputs = read_inputs(request.inputs, raw, model)
+    return InferRequest(model, layer, *inputs, outputs, request_id)
 
 
-def encode(request: InferRequest, output: bytes, cost: Cost) -> bytes:
-    """The answer as a serialized ModelInferResponse; `output` is rows × columns of the request's datatype.
+def encode(request: InferRequest, outputs: Outputs, cost: Cost) -> bytes:
+    """The answer as a serialized ModelInferResponse; `outputs` are rows × columns of the request's datatype each.
 
     Serialized messages that are concatenated parse as one message with the fields of all, so what answers have in
     common is serialized once, and the rows are copied once.
     """
+    model, datatype = request.model, request.datatype
     parts = [
-        _answer_head(request.model, request.datatype, request.rows, request.columns),
+        _answer_head(model, request.outputs, datatype, request.rows, request.columns),
         _parameter("queue_us", round(cost.queue_s * 1e6)),
         _parameter("compute_us", round(cost.compute_s * 1e6)),
         _parameter("batch_rows", cost.batch_rows),
         _parameter("kernel_launches", cost.kernel_launches),
         _parameter("bytes_moved", cost.bytes_moved),
-        _raw_head(len(output)),
-        output,
     ]
+    for output in outputs:
+        parts += (_raw_head(len(output)), output)
     if request.request_id:
         parts.append(pb.ModelInferResponse(id=request.request_id).SerializeToString())
     return b"".join(parts)
 
 
 @lru_cache(maxsize=4096)
-def _answer_head(model: ServedModel, datatype: Datatype, rows: int, columns: int) -> bytes:
+def _answer_head(
+    model: ServedModel, outputs: tuple[int, ...], datatype: Datatype, rows: int, columns: int
+) -> bytes:
     response = pb.ModelInferResponse(model_name=model.name, model_version=VERSION)
-    response.outputs.add(name=model.output_name, datatype=datatype.value, shape=(rows, columns))
+    for number in outputs:
+        name = model.outputs[number]
+        response.outputs.add(name=name, datatype=datatype.value, shape=(rows, columns))
     response.parameters["backend"].string_param = model.backend
     return response.SerializeToString()
 
@@ -155,8 +159,10 @@ def metadata(model: ServedModel) -> pb.ModelMetadataResponse:
     width = model.columns or -1
     datatype = MODEL_DATATYPES[model.dtype].value
     response = pb.ModelMetadataResponse(name=model.name, versions=[VERSION], platform="gatefuse")
-    response.inputs.add(name=model.input_name, datatype=datatype, shape=[-1, width])
-    response.outputs.add(name=model.output_name, datatype=datatype, shape=[-1, width])
+    for name in model.inputs:
+        response.inputs.add(name=name, datatype=datatype, shape=[-1, width])
+    for name in model.outputs:
+        response.outputs.add(name=name, datatype=datatype, shape=[-1, width])
     facts = {
         "kind": model.kind,
         "backend": model.backend,
@@ -168,6 +174,9 @@ def metadata(model: ServedModel) -> pb.ModelMetadataResponse:
     }
     if model.intermediate:
         facts["intermediate"] = str(model.intermediate)
+    if model.expression:
+        facts["expression"] = model.expression
+        facts["constants"] = json.dumps(dict(model.constants))
     for key, value in facts.items():
         response.properties[key] = value
     return response
@@ -201,66 +210,22 @@ def _layer(request: pb.ModelInferRequest, model: ServedModel) -> int:
     return layer
 
 
-def _check_outputs(request: pb.ModelInferRequest, model: ServedModel) -> None:
-    outputs = request.outputs
-    if not outputs:
-        return
-    if len(outputs) > 1 or outputs[0].name != model.output_name:
-        raise InvalidRequest("shape", f"the only output of '{model.name}' is '{model.output_name}'")
+def _chosen_outputs(request: pb.ModelInferRequest, model: ServedModel) -> tuple[int, ...]:
+    """The numbers of the outputs that a request names; all if it names none."""
+    if not request.outputs:
+        return _numbers(len(model.outputs))
+    names = [output.name for output in request.outputs]
+    if len(model.outputs) == 1 and (len(names) > 1 or names[0] != model.outputs[0]):
+        raise InvalidRequest("shape", f"the only output of '{model.name}' is '{model.outputs[0]}'")
+    for name in names:
+        if name not in model.outputs:
+            listed = ", ".join(model.outputs)
+            raise InvalidRequest("shape", f"the outputs of '{model.name}' are {listed}")
+    if len(set(names)) < len(names):
+        raise InvalidRequest("shape", "an output is asked for twice")
+    return tuple(map(model.outputs.index, names))
 
 
-def _dimensions(shape: Sequence[int], model: ServedModel) -> tuple[int, int]:
-    if len(shape) != 2:
-        raise InvalidRequest("shape", "the input's shape must be [rows, columns]")
-    rows, columns = shape
-    if rows < 1:
-        raise InvalidRequest("shape", "the input must have at least one row")
-    if rows > 2**31 - 1:
-        raise InvalidRequest("size", "too many rows")
-    if model.columns:
-        if columns != model.columns:
-            raise InvalidRequest("shape", f"'{model.name}' takes rows of {model.columns} columns")
-    elif not 1 <= columns <= model.max_columns:
-        raise InvalidRequest("shape", f"'{model.name}' takes 1 to {model.max_columns} columns")
-    return rows, columns
-
-
-def _payload(
-    raw: Sequence[bytes | memoryview],
-    tensor: pb.ModelInferRequest.InferInputTensor,
-    datatype: Datatype,
-    elements: int,
-) -> bytes | memoryview:
-    expected_bytes = elements * datatype.itemsize
-    typed = tensor.HasField("contents")
-    if typed and raw:
-        raise InvalidRequest("mismatch", "give raw_input_contents or typed contents, not both")
-    if typed:
-        return _typed_payload(tensor, datatype, elements)
-    if len(raw) != 1:
-        raise InvalidRequest(
-            "mismatch", "raw_input_contents must have one entry, for the one input"
-        )
-    payload = raw[0]
-    if len(payload) != expected_bytes:
-        raise InvalidRequest(
-            "size",
-            f"the shape needs {expected_bytes} bytes of {datatype}, {len(payload)} were sent",
-        )
-    return payload
-
-
-def _typed_payload(
-    tensor: pb.ModelInferRequest.InferInputTensor, datatype: Datatype, elements: int
-) -> bytes:
-    if datatype is not Datatype.FP32:
-        raise InvalidRequest("dtype", f"{datatype} travels in raw_input_contents only")
-    contents = tensor.contents
-    if any(field.name != "fp32_contents" for field, _ in contents.ListFields()):
-        raise InvalidRequest("mismatch", "FP32 values belong in fp32_contents")
-    values = contents.fp32_contents
-    if len(values) != elements:
-        raise InvalidRequest(
-            "size", f"the shape needs {elements} values, {len(values)} were sent in fp32_contents"
-        )
-    return np.fromiter(values, dtype="<f4", count=elements).tobytes()
+@lru_cache(maxsize=64)
+def _numbers(count: int) -> tuple[int, ...]:
+    return tuple(range(count))

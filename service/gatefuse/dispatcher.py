@@ -13,11 +13,11 @@ from typing import Protocol
 from gatefuse import metrics
 from gatefuse.admission import admit
 from gatefuse.batcher import Batcher, Limits, Sealed
-from gatefuse.codec import Cost, InferRequest
+from gatefuse.codec import Cost, InferRequest, Outputs
 from gatefuse.errors import ComputeFailed, DeadlineExceeded, NoReplica
 from gatefuse.job import Job
 from gatefuse.link import DoneMessage, ServedModel, Status
-from gatefuse.rows import read_piece, row_bytes, write_batch
+from gatefuse.rows import batch_layout, read_piece, write_batch
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class Dispatcher:
         if not self._batcher.empty:
             self._schedule_pump()
 
-    async def infer(self, request: InferRequest, deadline_s: float) -> tuple[bytes, Cost]:
+    async def infer(self, request: InferRequest, deadline_s: float) -> tuple[Outputs, Cost]:
         """Queues a request and waits for its rows, in the request's datatype.
 
         Raises:
@@ -135,7 +135,7 @@ class Dispatcher:
             if self.alone:
                 self._pump()  # nobody else is here to share a batch with
                 self._look_for_answer(job)
-            output = await job.future
+            outputs = await job.future
         except asyncio.CancelledError:
             # gRPC cancels at the client's deadline too: that is no caller who left.
             if self._clock() < deadline_s - DEADLINE_SLACK_S:
@@ -143,8 +143,9 @@ class Dispatcher:
             raise
         finally:
             self._forget(job)
-        self._metrics[request.model.name].answered(self._clock() - job.accepted_s, len(output))
-        return output, job.cost
+        payload_bytes = sum(map(len, outputs))
+        self._metrics[request.model.name].answered(self._clock() - job.accepted_s, payload_bytes)
+        return outputs, job.cost
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no more requests; returns when those accepted are answered, or after `timeout_s`."""
@@ -166,18 +167,17 @@ class Dispatcher:
             self._batch_refused(sealed, done.status, call_s)
             return
         model = self.models[sealed.key.model]
-        width = row_bytes(model, sealed.key.columns)
-        self._metrics[model.name].computed(
-            worker.device, sealed.rows, sealed.rows * width, done, call_s
-        )
-        start = 0
+        layout = batch_layout(model.dtype, sealed.rows, sealed.key.columns)
+        tensor_bytes = sealed.rows * layout.row_bytes
+        moved = (len(model.inputs) * tensor_bytes, len(model.outputs) * tensor_bytes)
+        self._metrics[model.name].computed(worker.device, sealed.rows, moved, done, call_s)
+        first_row = 0
         for work in sealed.works:
-            end = start + work.rows * width
             job: Job = work.job
             if not job.future.done():
-                output = read_piece(slot.output[start:end], model, job.request)
-                job.piece_done(work, output, sealed.rows, done)
-            start = end
+                outputs = read_piece(work, first_row, layout, slot.output)
+                job.piece_done(work, outputs, sealed.rows, done)
+            first_row += work.rows
 
     def _batch_refused(self, sealed: Sealed, status: Status, call_s: float) -> None:
         expired = status is Status.EXPIRED
@@ -202,7 +202,7 @@ class Dispatcher:
         self._jobs.add(job)
         self._batcher.arrived(job.key, now_s)
         self._batcher.offer(job.works)
-        self._metrics[name].accepted(request.rows, len(request.payload))
+        self._metrics[name].accepted(request.rows, request.payload_bytes)
         self._schedule_pump()
         return job
 
@@ -257,7 +257,8 @@ class Dispatcher:
     def _send(self, worker: WorkerPort, sealed: Sealed, now_s: float) -> None:
         model = self.models[sealed.key.model]
         slot = worker.claim_slot()
-        write_batch(sealed, model, slot.input)
+        layout = batch_layout(model.dtype, sealed.rows, sealed.key.columns)
+        write_batch(sealed, layout, slot.input)
         last_deadline_s = max(work.deadline_s for work in sealed.works)
         series = self._metrics[model.name]
         series.sealed(sealed.rows, len(sealed.works), sealed.trigger)

@@ -3,7 +3,7 @@
 import asyncio
 
 from gatefuse.batcher import BatchKey, Limits, Work
-from gatefuse.codec import Cost, InferRequest
+from gatefuse.codec import Cost, InferRequest, Outputs
 from gatefuse.errors import ServiceError
 from gatefuse.link import DoneMessage
 
@@ -15,8 +15,8 @@ class Job:
     """
 
     __slots__ = (
-        "_output",
         "_pending",
+        "_pieces",
         "accepted_s",
         "cost",
         "future",
@@ -30,11 +30,11 @@ class Job:
         self,
         request: InferRequest,
         limits: Limits,
-        future: "asyncio.Future[bytes]",
+        future: "asyncio.Future[Outputs]",
         accepted_s: float,
         deadline_s: float,
     ) -> None:
-        """`future` gets the output rows in the request's datatype, or a ServiceError."""
+        """`future` gets the outputs' rows in the request's datatype, or a ServiceError."""
         self.request = request
         self.future = future
         self.accepted_s = accepted_s
@@ -47,19 +47,19 @@ class Job:
             for first in range(0, request.rows, largest)
         ]
         self._pending = len(self.works)
-        self._output = [b""] * self._pending
+        self._pieces: list[Outputs] = [()] * self._pending
 
     @property
     def executing(self) -> bool:
         """True when some of its rows are at a worker."""
         return any(not work.queued and work.attempts for work in self.works)
 
-    def piece_done(self, work: Work, output: bytes, batch_rows: int, done: DoneMessage) -> None:
+    def piece_done(self, work: Work, outputs: Outputs, batch_rows: int, done: DoneMessage) -> None:
         """One piece is back: notes its rows and what its batch cost; the last one answers the request."""
         index = self.works.index(work)
-        if self._output[index]:
+        if self._pieces[index]:
             return  # its batch ran twice: the first answer stands
-        self._output[index] = output
+        self._pieces[index] = outputs
         cost = self.cost
         cost.compute_s += done.device_s
         cost.batch_rows += batch_rows
@@ -68,10 +68,15 @@ class Job:
             cost.bytes_moved += entry.read_bytes + entry.written_bytes
         self._pending -= 1
         if self._pending == 0:
-            whole = self._output[0] if len(self._output) == 1 else b"".join(self._output)
-            self.future.set_result(whole)
+            pieces = self._pieces
+            self.future.set_result(pieces[0] if len(pieces) == 1 else _joined(pieces))
 
     def fail(self, error: ServiceError) -> None:
         """Answers the request with an error, unless it has an answer already."""
         if not self.future.done():
             self.future.set_exception(error)
+
+
+def _joined(pieces: list[Outputs]) -> Outputs:
+    """Each output's rows out of the pieces that a request was cut into."""
+    return tuple(map(b"".join, zip(*pieces, strict=True)))

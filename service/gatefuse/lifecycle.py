@@ -9,6 +9,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -33,8 +34,14 @@ class StartupError(RuntimeError):
     """The service could not start; the text says why."""
 
 
-def serve(config: ServiceConfig, ray_address: str | None = None) -> None:
-    """Serves until SIGTERM or SIGINT, then drains.
+Audited = Mapping[str, tuple[float, float]]
+"""Ratio and time, in seconds since 1970, of each check of an audit."""
+
+
+def serve(
+    config: ServiceConfig, ray_address: str | None = None, audited: Audited | None = None
+) -> None:
+    """Serves until SIGTERM or SIGINT, then drains; `audited` is exported as it is.
 
     Raises:
         ConfigError: the configuration cannot be served on this machine.
@@ -49,6 +56,10 @@ def serve(config: ServiceConfig, ray_address: str | None = None) -> None:
         metrics_dir.mkdir()
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)
         os.environ.update(_ray_settings(ray_address))
+        # prometheus_client reads its environment when it is imported: it had to be set first.
+        from gatefuse import metrics
+
+        metrics.describe_audit(audited or {})
         _serve_in(run_dir, config, ray_address, stop)
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)

@@ -19,12 +19,17 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
+from gatefuse.arena import tensors_bytes
 from gatefuse_kernels.ledger import Entry
+from gatefuse_kernels.shapes import DType
 
 # A Welcome that lists a hundred models with a hundred layers stays well below the first; the others below the second.
 # A receive allocates what it may return, so the hot path asks for little.
 MAX_WELCOME_BYTES = 192 * 1024
 MAX_MESSAGE_BYTES = 8 * 1024
+
+
+_ITEMSIZE = {dtype.value: dtype.itemsize for dtype in DType}
 
 
 class LinkError(RuntimeError):
@@ -64,14 +69,33 @@ class ServedModel:
     max_columns: int
     intermediate: int  # 0 for an elementwise model
     max_batch_rows: int
-    input_name: str
-    output_name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
     weights_id: str
+    expression: str = ""  # of an elementwise model, and its constants: None for a vector
+    constants: tuple[tuple[str, float | None], ...] = ()
 
     @property
     def row_limit_columns(self) -> int:
         """The widest row the model takes."""
         return self.columns or self.max_columns
+
+    def row_bytes(self, columns: int) -> int:
+        """Bytes of a row of `columns` elements in the model's dtype."""
+        return columns * _ITEMSIZE[self.dtype]
+
+    @property
+    def region_bytes(self) -> int:
+        """What its largest batch needs of a slot's region, for the inputs as for the outputs."""
+        tensors = max(len(self.inputs), len(self.outputs))
+        return tensors_bytes(tensors, self.max_batch_rows, self.row_bytes(self.row_limit_columns))
+
+
+def _served_model(fields: dict[str, Any]) -> ServedModel:
+    """A model out of JSON, which has lists for tuples."""
+    tuples = {name: tuple(fields[name]) for name in ("layers", "inputs", "outputs")}
+    constants = tuple((name, value) for name, value in fields["constants"])
+    return ServedModel(**{**fields, **tuples, "constants": constants})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +116,9 @@ class Welcome:
         """The packet's content. Raises LinkError when it is not a Welcome."""
         raw = _json_body(packet, Kind.WELCOME)
         try:
-            models = [{**model, "layers": tuple(model["layers"])} for model in raw.pop("models")]
-            return cls(models=tuple(ServedModel(**model) for model in models), **raw)
-        except (AttributeError, KeyError, TypeError) as error:
+            models = tuple(_served_model(fields) for fields in raw.pop("models"))
+            return cls(models=models, **raw)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LinkError("malformed welcome") from error
 
 

@@ -4,7 +4,9 @@ import os
 
 # Exit statuses; those from 64 on are named in sysexits.h.
 EXIT_WRONG = 1
+EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE
+EXIT_SOFTWARE = 70  # EX_SOFTWARE
 EXIT_NO_MEMORY = 71  # EX_OSERR
 EXIT_CANNOT_WRITE = 73  # EX_CANTCREAT
 EXIT_CONFIG = 78  # EX_CONFIG

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
-import numpy as np
 from numpy.typing import NDArray
 
-from gatefuse.wire import Datatype, decode
+from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
+
+_T = TypeVar("_T")
 
 # A batch of hidden states is easily more than gRPC's default of 4 MiB; the server has its own
 # limit, in rows. A pool of its own gives each channel its own connection, where gRPC would share
@@ -70,19 +71,29 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An answer: ``output`` has the shape of the input, and its dtype (float32 for float64)."""
+    """An answer: each output has the shape of the inputs, and their dtype (float32 for float64)."""
 
-    output: NDArray[Any]
+    outputs: Mapping[str, NDArray[Any]]
     cost: Cost
+
+    @property
+    def output(self) -> NDArray[Any]:
+        """The only output. Raises ValueError if there are several."""
+        return _only(self.outputs)
 
 
 @dataclass(frozen=True, slots=True)
 class RawResult:
-    """An answer as it travelled: packed elements of ``datatype``."""
+    """An answer as it travelled: for each output its packed elements, all of ``datatype``."""
 
-    content: bytes
+    contents: Mapping[str, bytes]
     datatype: Datatype
     cost: Cost
+
+    @property
+    def content(self) -> bytes:
+        """The only output's elements. Raises ValueError if there are several."""
+        return _only(self.contents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +128,7 @@ class ModelMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The packed rows of one request: ``shape`` is [M, columns]."""
+    """The packed rows of one input: ``shape`` is [M, columns]."""
 
     content: bytes
     shape: tuple[int, int]
@@ -140,42 +151,49 @@ def flat_shape(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def infer_request(
-    model: str, input_name: str, rows: Rows, layer: int | None = None
+    model: str,
+    inputs: Mapping[str, Rows],
+    layer: int | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> pb.ModelInferRequest:
-    """Returns the request that runs ``model`` on ``rows``."""
-    request = pb.ModelInferRequest(model_name=model, raw_input_contents=[rows.content])
-    request.inputs.add(name=input_name, datatype=rows.datatype.value, shape=rows.shape)
+    """Returns the request that runs ``model`` on named inputs; ``outputs`` None asks for all of them."""
+    request = pb.ModelInferRequest(model_name=model)
+    for name, rows in inputs.items():
+        request.inputs.add(name=name, datatype=rows.datatype.value, shape=rows.shape)
+        request.raw_input_contents.append(rows.content)
+    for name in outputs or ():
+        request.outputs.add(name=name)
     if layer is not None:
         request.parameters["layer"].int64_param = layer
     return request
 
 
 def raw_result(response: pb.ModelInferResponse, shape: tuple[int, int]) -> RawResult:
-    """Returns the only output of an answer for rows of ``shape``.
+    """Returns the outputs of an answer for rows of ``shape``.
 
-    Raises InferenceError with INTERNAL if the answer is not one packed tensor of that shape.
+    Raises InferenceError with INTERNAL if they are not packed tensors of that shape and one datatype.
     """
-    if len(response.outputs) != 1 or len(response.raw_output_contents) != 1:
-        raise InferenceError(
-            grpc.StatusCode.INTERNAL, "the answer is not one tensor of raw contents"
-        )
-    output = response.outputs[0]
-    if tuple(output.shape) != shape:
-        raise InferenceError(
-            grpc.StatusCode.INTERNAL,
-            f"the answer has shape {list(output.shape)}, not {list(shape)}",
-        )
+    outputs, raw = response.outputs, response.raw_output_contents
+    if not outputs or len(outputs) != len(raw):
+        raise _broken("the answer is not one raw content for each tensor")
     try:
-        datatype = Datatype.parse(output.datatype)
+        datatype = Datatype.parse(outputs[0].datatype)
     except ValueError as error:
-        raise InferenceError(grpc.StatusCode.INTERNAL, f"the answer's {error}") from error
-    content = response.raw_output_contents[0]
-    if len(content) != shape[0] * shape[1] * datatype.itemsize:
-        raise InferenceError(
-            grpc.StatusCode.INTERNAL,
-            f"the answer's {len(content)} bytes are not {list(shape)} {datatype}",
-        )
-    return RawResult(content, datatype, cost_of(response))
+        raise _broken(f"the answer's {error}") from error
+    contents: dict[str, bytes] = {}
+    for output, content in zip(outputs, raw, strict=True):
+        if tuple(output.shape) != shape:
+            raise _broken(f"the answer has shape {list(output.shape)}, not {list(shape)}")
+        if output.datatype != datatype:
+            raise _broken(f"the answer has both {datatype} and {output.datatype[:32]!r}")
+        if len(content) != shape[0] * shape[1] * datatype.itemsize:
+            raise _broken(f"the answer's {len(content)} bytes are not {list(shape)} {datatype}")
+        contents[output.name] = content
+    return RawResult(contents, datatype, cost_of(response))
+
+
+def _broken(text: str) -> InferenceError:
+    return InferenceError(grpc.StatusCode.INTERNAL, text)
 
 
 def cost_of(response: pb.ModelInferResponse) -> Cost:
@@ -193,14 +211,10 @@ def cost_of(response: pb.ModelInferResponse) -> Cost:
     )
 
 
-def output_array(raw: RawResult, like: NDArray[Any]) -> NDArray[Any]:
-    """Returns a fresh, writable array of the shape and dtype of ``like`` (float32 for float64)."""
-    if raw.datatype is Datatype.BF16 and like.dtype.name == "bfloat16":
-        return np.frombuffer(raw.content, like.dtype).reshape(like.shape).copy()
-    decoded = decode(raw.content, raw.datatype, like.shape)
-    dtype = np.dtype(np.float32) if like.dtype == np.float64 else like.dtype
-    # BF16 is decoded into fresh memory; the others are still the message's own bytes.
-    return decoded.astype(dtype, copy=not decoded.flags.writeable)
+def _only(outputs: Mapping[str, _T]) -> _T:
+    if len(outputs) != 1:
+        raise ValueError(f"there are {len(outputs)} outputs ({', '.join(outputs)}): name one")
+    return next(iter(outputs.values()))
 
 
 def server_metadata(response: pb.ServerMetadataResponse) -> ServerMetadata:
@@ -229,8 +243,10 @@ def model_metadata(response: pb.ModelMetadataResponse) -> ModelMetadata:
 def single_input(metadata: ModelMetadata) -> str:
     """Returns the name of the model's only input; raises InferenceError if it is not the only."""
     if len(metadata.inputs) != 1:
+        names = ", ".join(tensor.name for tensor in metadata.inputs)
         raise InferenceError(
-            grpc.StatusCode.UNIMPLEMENTED,
-            f"model {metadata.name!r} takes {len(metadata.inputs)} tensors; this client sends one",
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"model {metadata.name!r} takes {len(metadata.inputs)} inputs ({names}): pass a mapping "
+            "of their names to arrays",
         )
     return metadata.inputs[0].name

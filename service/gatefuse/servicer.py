@@ -113,8 +113,8 @@ class Servicer:
         remaining_s = _remaining_s(context)
         if remaining_s is None:
             remaining_s = self._default_timeouts_s[infer.model.name]
-        output, cost = await self._dispatcher.infer(infer, started_s + remaining_s)
-        return codec.encode(infer, output, cost)
+        outputs, cost = await self._dispatcher.infer(infer, started_s + remaining_s)
+        return codec.encode(infer, outputs, cost)
 
     async def _repository_index(
         self, request: pb.RepositoryIndexRequest, context: Context

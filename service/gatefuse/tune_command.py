@@ -11,6 +11,7 @@ from gatefuse.measuring import (
     EXIT_CONFIG,
     EXIT_INTERRUPTED,
     EXIT_NO_MEMORY,
+    EXIT_SOFTWARE,
     EXIT_UNAVAILABLE,
     EXIT_WRONG,
     default_jobs,
@@ -20,8 +21,6 @@ from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, parse_shape
 from gatefuse_kernels.tuning.merging import OutputError
 from gatefuse_kernels.tuning.search import ROWS
 from gatefuse_kernels.tuning.stopwatch import NoMemoryError, WrongAnswerError
-
-EXIT_SOFTWARE = 70  # EX_SOFTWARE of sysexits.h
 
 _DESCRIPTION = """\
 Times the tiles that fit this GPU for each class of row counts, launch by launch, then whole MLPs: two

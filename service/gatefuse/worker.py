@@ -67,6 +67,7 @@ class Worker:
     def _run(self) -> None:
         try:
             engine = self._make_engine()
+            _welcome(engine)
             self._report = WorkerReport(os.getpid(), "warming")
             engine.warm_up()
         except (CheckpointError, ConfigError, BackendUnavailableError) as error:
@@ -126,6 +127,17 @@ class Worker:
         return CpuEngine(models, ledger)
 
 
+def _welcome(engine: Engine) -> bytes:
+    """What a frontend is told when it connects. Raises ConfigError when it does not fit one packet."""
+    packet = Welcome(os.getpid(), engine.device, engine.batches_in_flight, engine.served).pack()
+    if len(packet) > link.MAX_WELCOME_BYTES:
+        raise ConfigError(
+            f"the descriptions of {len(engine.served)} models take {len(packet)} bytes, more than "
+            f"{link.MAX_WELCOME_BYTES}: shorten the expressions, or spread the models over services"
+        )
+    return packet
+
+
 class _Peer:
     """One connected frontend."""
 
@@ -147,9 +159,7 @@ class LinkServer:
         self._awake_until_s = 0.0
         self._poller = select.epoll()
         self._poller.register(server.fileno(), select.EPOLLIN)
-        self._welcome = Welcome(
-            os.getpid(), engine.device, engine.batches_in_flight, engine.served
-        ).pack()
+        self._welcome = _welcome(engine)
 
     def run(self) -> None:
         """Serves until the process ends. Raises EngineFault when the device must not be used any more."""

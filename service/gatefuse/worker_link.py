@@ -14,7 +14,6 @@ from pathlib import Path
 from gatefuse import link, metrics
 from gatefuse.arena import Arena, SlotLayout
 from gatefuse.batcher import Limits, Sealed
-from gatefuse.codec import MODEL_DATATYPES
 from gatefuse.dispatcher import Dispatcher, Slot
 from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedModel, Welcome
 
@@ -175,10 +174,7 @@ class WorkerLink:
         self._pid = welcome.pid
         self.device = welcome.device
         self.models = {model.name: model for model in welcome.models}
-        largest = max(
-            model.max_batch_rows * model.row_limit_columns * MODEL_DATATYPES[model.dtype].itemsize
-            for model in welcome.models
-        )
+        largest = max(model.region_bytes for model in welcome.models)
         layout = SlotLayout.for_regions(welcome.batches_in_flight, largest)
         self._arena = Arena.create(layout)
         self._free = [

@@ -30,13 +30,22 @@ def test_config_listens_on_loopback_unless_told_otherwise(name: str) -> None:
 
 
 def test_the_demo_runs_the_same_weights_three_ways() -> None:
-    models = load_config(CONFIGS / "demo.yaml").models
+    models = [model for model in load_config(CONFIGS / "demo.yaml").models if model.is_mlp]
     assert [(model.name, model.backend) for model in models] == [
         ("llama-ffn", "fused"),
         ("llama-ffn-eager", "eager"),
         ("llama-ffn-compiled", "compiled"),
     ]
     assert len({model.weights_key for model in models}) == 1
+
+
+def test_the_demo_has_three_chains_fused_beside_eager() -> None:
+    chains = [model for model in load_config(CONFIGS / "demo.yaml").models if not model.is_mlp]
+    backends: dict[str, list[str]] = {}
+    for model in chains:
+        backends.setdefault(model.program.text, []).append(model.backend)
+    assert len(backends) == 3
+    assert all(found == ["fused", "eager"] for found in backends.values())
 
 
 def test_several_gpus_has_several_of_both() -> None:

@@ -25,11 +25,9 @@ DELAYS_S = (0.0, 0.002, 0.01, 0.03)
 
 def call_and_wait(url: str, sent: int) -> None:
     """Sends one request to the slow model and waits for ever."""
-    request = infer_request(
-        "slow",
-        "hidden_states",
-        Rows(np.ones((ROWS, COLUMNS), np.float32).tobytes(), (ROWS, COLUMNS), Datatype.FP32),
-    )
+    content = np.ones((ROWS, COLUMNS), np.float32).tobytes()
+    rows = Rows(content, (ROWS, COLUMNS), Datatype.FP32)
+    request = infer_request("slow", {"hidden_states": rows})
     with grpc.insecure_channel(url) as channel:
         grpc.channel_ready_future(channel).result(timeout=30)
         infer: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(

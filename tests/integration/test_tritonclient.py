@@ -45,7 +45,14 @@ THEIRS = "import tritonclient.grpc\n"
 @pytest.fixture(scope="module")
 def service(start: Start) -> Service:
     model = {"name": "llama-ffn", "checkpoint": str(CHECKPOINT), "backend": "fused"}
-    return start({"device": "cpu", "models": [model]})
+    gate = {
+        "name": "gate",
+        "kind": "elementwise",
+        "expression": "y = max(a, b) - b; z = a - 2 * b",
+        "backend": "eager",
+        "dtype": "fp32",
+    }
+    return start({"device": "cpu", "models": [model, gate]})
 
 
 def _input(x: Array, datatype: str) -> tritonclient.grpc.InferInput:
@@ -75,6 +82,27 @@ def _check_metadata(server: Any, model: Any) -> None:
     assert (tensor.name, tensor.datatype, [*tensor.shape]) == ("hidden_states", "BF16", [-1, 256])
 
 
+def test_several_inputs_and_outputs(service: Service) -> None:
+    a, b = np.random.default_rng(0).standard_normal((2, 5, 7)).astype(np.float32)
+    tensors = [
+        tritonclient.grpc.InferInput(name, [5, 7], "FP32").set_data_from_numpy(x)
+        for name, x in (("b", b), ("a", a))
+    ]
+    with tritonclient.grpc.InferenceServerClient(service.url) as client:
+        metadata = client.get_model_metadata("gate")
+        assert [tensor.name for tensor in metadata.inputs] == ["a", "b"]
+        assert [tensor.name for tensor in metadata.outputs] == ["y", "z"]
+        both = client.infer("gate", tensors)
+        np.testing.assert_array_equal(both.as_numpy("y"), np.maximum(a, b) - b)
+        np.testing.assert_array_equal(both.as_numpy("z"), a - 2 * b)
+        wanted = [tritonclient.grpc.InferRequestedOutput("z")]
+        one = client.infer("gate", tensors, outputs=wanted)
+        np.testing.assert_array_equal(one.as_numpy("z"), a - 2 * b)
+        assert one.as_numpy("y") is None
+        with pytest.raises(InferenceServerException, match="input 'b' is missing"):
+            client.infer("gate", tensors[1:])
+
+
 def test_blocking_client(service: Service, tiny_llama: TensorFile) -> None:
     with tritonclient.grpc.InferenceServerClient(service.url) as client:
         assert client.is_server_live()
@@ -83,7 +111,9 @@ def test_blocking_client(service: Service, tiny_llama: TensorFile) -> None:
         assert client.is_model_ready("llama-ffn", "1")
         _check_metadata(client.get_server_metadata(), client.get_model_metadata("llama-ffn"))
         index = client.get_model_repository_index()
-        assert [(model.name, model.state) for model in index.models] == [("llama-ffn", "READY")]
+        assert {model.name: model.state for model in index.models} == dict.fromkeys(
+            ("llama-ffn", "gate"), "READY"
+        )
         for layer in LAYERS:
             x, exact = tiny_llama[f"layer.{layer}.input"], tiny_llama[f"layer.{layer}.output_f64"]
             for datatype in NUMPY_TYPES:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SUITES = sorted(Path(__file__).parent.glob("interpreted*.py"))
+SUITES = sorted(Path(__file__).parent.rglob("interpreted*.py"))
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.stem)

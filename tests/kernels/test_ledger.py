@@ -7,11 +7,11 @@ import pytest
 from gatefuse_kernels import traffic
 from gatefuse_kernels.ledger import Entry, Ledger
 from gatefuse_kernels.shapes import MlpShape
-from gatefuse_kernels.traffic import KernelTraffic
+from gatefuse_kernels.traffic import KernelTraffic, Transfer
 
 SHAPE = MlpShape(4096, 14336)
-GATE_UP = KernelTraffic("gate_up", 100, 10, 7)
-DOWN = KernelTraffic("down", 50, 5, 3)
+GATE_UP = KernelTraffic("gate_up", (Transfer("x", 100),), (Transfer("h", 10),), 7)
+DOWN = KernelTraffic("down", (Transfer("h", 50),), (Transfer("out", 5),), 3)
 
 
 def test_fused_bytes() -> None:

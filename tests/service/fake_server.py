@@ -9,6 +9,8 @@ sloppy          every answer is off by one percent
 unlucky         every tenth request is refused with RESOURCE_EXHAUSTED
 slow            answers after 30 seconds
 identity        elementwise, any width
+gate            elementwise, inputs g and u, outputs y and t: t = silu(g) * half, y = t * u
+gate-sloppy     the same, y off by one percent
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ from gatefuse_protos import open_inference_pb2 as pb
 CHECKPOINT = Path(__file__).resolve().parents[2] / "tiny-llama"
 LAYERS = 4
 HIDDEN = 256
-MODELS = ("fused", "eager", "swapped", "sloppy", "unlucky", "slow", "identity")
+MODELS = (
+    "fused", "eager", "swapped", "sloppy", "unlucky", "slow", "identity", "gate", "gate-sloppy"
+)  # fmt: skip
+GATES = {"gate": 1.0, "gate-sloppy": 1.01}
 BYTES_MOVED = 1_000_000
 
 
@@ -77,6 +82,8 @@ class FakeServer:
 
     async def model_metadata(self, request: Any, context: Any) -> pb.ModelMetadataResponse:
         await self._check_name(request.name, context)
+        if request.name in GATES:
+            return self._gate_metadata(request.name)
         identity = request.name == "identity"
         response = pb.ModelMetadataResponse(name=request.name, versions=["1"], platform="gatefuse")
         width = -1 if identity else HIDDEN
@@ -89,9 +96,46 @@ class FakeServer:
         response.properties["layers"] = "0" if identity else ",".join(map(str, range(LAYERS)))
         return response
 
+    @staticmethod
+    def _gate_metadata(name: str) -> pb.ModelMetadataResponse:
+        response = pb.ModelMetadataResponse(name=name, versions=["1"], platform="gatefuse")
+        for tensor in ("g", "u"):
+            response.inputs.add(name=tensor, datatype="BF16", shape=[-1, -1])
+        for tensor in ("y", "t"):
+            response.outputs.add(name=tensor, datatype="BF16", shape=[-1, -1])
+        facts = {
+            "backend": "fused",
+            "dtype": "bf16",
+            "layers": "0",
+            "expression": "t = silu(g) * half; y = t * u",
+            "constants": '{"half": 0.5}',
+        }
+        response.properties.update(facts)
+        return response
+
+    def _gate(self, request: Any) -> pb.ModelInferResponse:
+        """The outputs that are asked for, in that order."""
+        x = {
+            tensor.name: decode(raw, Datatype.parse(tensor.datatype), tuple(tensor.shape)).astype(
+                np.float64
+            )
+            for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)
+        }
+        t = 0.5 * x["g"] / (1 + np.exp(-x["g"]))
+        outputs = {"y": t * x["u"] * GATES[request.model_name], "t": t}
+        tensor = request.inputs[0]
+        response = pb.ModelInferResponse(model_name=request.model_name, id=request.id)
+        for name in [output.name for output in request.outputs] or ["y", "t"]:
+            response.outputs.add(name=name, datatype=tensor.datatype, shape=tensor.shape)
+            packed = encode(outputs[name], Datatype.parse(tensor.datatype))
+            response.raw_output_contents.append(packed)
+        return response
+
     async def model_infer(self, request: Any, context: Any) -> pb.ModelInferResponse:
         name = request.model_name
         await self._check_name(name, context)
+        if name in GATES:
+            return self._gate(request)
         self._requests += 1
         tensor = request.inputs[0]
         expected = "x" if name == "identity" else "hidden_states"

@@ -1,18 +1,20 @@
 """Fakes of the service's parts: a model, a clock that stands still, a worker that answers when told to.
 
-The fake worker doubles its rows. `exact_rows` makes rows that no datatype of the wire rounds, and no
-two of which are alike, so an answer tells which row it belongs to.
+The fake worker doubles its rows: output n is twice input n. `exact_rows` makes rows that no datatype of the wire
+rounds, and no two of which are alike, so an answer tells which row it belongs to.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gatefuse.arena import tensor_stride
 from gatefuse.batcher import Limits, Sealed
 from gatefuse.codec import MODEL_DATATYPES, InferRequest
 from gatefuse.dispatcher import Dispatcher, Slot
@@ -38,8 +40,8 @@ MLP = ServedModel(
     max_columns=COLUMNS,
     intermediate=8,
     max_batch_rows=8,
-    input_name="hidden_states",
-    output_name="output",
+    inputs=("hidden_states",),
+    outputs=("output",),
     weights_id="weights",
 )
 DEEP = replace(MLP, index=1, name="deep", layers=(0, 2, 5), dtype="fp16")
@@ -53,11 +55,21 @@ ANY_WIDTH = replace(
     columns=0,
     max_columns=16,
     intermediate=0,
-    input_name="x",
-    output_name="y",
+    inputs=("x",),
+    outputs=("y",),
     weights_id="",
+    expression="x * two",
+    constants=(("two", 2.0),),
 )
-MODELS = {model.name: model for model in (MLP, DEEP, ANY_WIDTH)}
+PAIR = replace(
+    ANY_WIDTH,
+    index=3,
+    name="pair",
+    inputs=("g", "u"),
+    outputs=("y", "t"),
+    expression="y = g * two; t = u * two",
+)
+MODELS = {model.name: model for model in (MLP, DEEP, ANY_WIDTH, PAIR)}
 
 
 def exact_rows(first: int, rows: int, columns: int = COLUMNS) -> NDArray[np.float32]:
@@ -76,9 +88,12 @@ def exact_rows(first: int, rows: int, columns: int = COLUMNS) -> NDArray[np.floa
 def infer_request(
     model: ServedModel, x: NDArray[np.float32], datatype: Datatype = Datatype.FP32, layer: int = 0
 ) -> InferRequest:
-    """A checked request for the rows of x [M, columns]."""
-    rows, columns = x.shape
-    return InferRequest(model, layer, rows, columns, datatype, encode(x, datatype), "")
+    """A checked request for the rows of x [M, columns], or [inputs, M, columns] where there are several inputs."""
+    inputs = x.reshape(len(model.inputs), *x.shape[-2:])
+    payloads = tuple(encode(each, datatype) for each in inputs)
+    outputs = tuple(range(len(model.outputs)))
+    rows, columns = x.shape[-2:]
+    return InferRequest(model, layer, rows, columns, datatype, payloads, outputs, "")
 
 
 class FakeClock:
@@ -167,10 +182,13 @@ class FakeWorker:
         if status is Status.OK:
             model = self.models[sealed.key.model]
             datatype = MODEL_DATATYPES[model.dtype]
-            size = sealed.rows * sealed.key.columns * datatype.itemsize
             shape = (sealed.rows, sealed.key.columns)
-            x = decode(batch.slot.input[:size], datatype, shape).astype(np.float32)
-            batch.slot.output[:size] = encode(2 * x, datatype)
+            size = math.prod(shape) * datatype.itemsize
+            for number in range(len(model.inputs)):
+                start = number * tensor_stride(sealed.rows, size // sealed.rows)
+                x = decode(batch.slot.input[start : start + size], datatype, shape)
+                doubled = encode(2 * x.astype(np.float32), datatype)
+                batch.slot.output[start : start + size] = doubled
         self._dispatcher.batch_done(self, sealed, batch.slot, done, 0.5)
         self._dispatcher.slot_free()
 

@@ -41,6 +41,7 @@ CPU_MODEL = ModelConfig(
     name="scale",
     kind="elementwise",
     expression="x * 2",
+    backend="eager",
     max_columns=16,
     batching=Batching(max_batch_rows=8),
 )

@@ -8,7 +8,14 @@ import os
 import numpy as np
 import pytest
 
-from gatefuse.arena import PAGE_BYTES, PREFAULT_LIMIT_BYTES, Arena, SlotLayout
+from gatefuse.arena import (
+    PAGE_BYTES,
+    PREFAULT_LIMIT_BYTES,
+    Arena,
+    SlotLayout,
+    tensor_stride,
+    tensors_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,16 @@ def test_regions_follow_each_other_without_overlap(slots: int) -> None:
         starts += [layout.input_offset(slot), layout.output_offset(slot)]
     assert starts == [index * layout.region_bytes for index in range(2 * slots)]
     assert layout.total_bytes == 2 * slots * layout.region_bytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "stride"),
+    [(1, 1, 256), (1, 255, 256), (1, 256, 256), (1, 257, 512), (3, 128, 512), (7, 512, 3584)],
+)
+def test_tensors_of_a_region_start_on_boundaries(rows: int, row_bytes: int, stride: int) -> None:
+    assert tensor_stride(rows, row_bytes) == stride
+    assert tensors_bytes(1, rows, row_bytes) == rows * row_bytes
+    assert tensors_bytes(3, rows, row_bytes) == 2 * stride + rows * row_bytes
 
 
 def test_a_new_arena_is_zero_and_its_regions_apart() -> None:

@@ -35,7 +35,9 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert "usage: gatefuse" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["serve", "models", "loadtest", "demo", "bench"])
+@pytest.mark.parametrize(
+    "command", ["serve", "models", "loadtest", "demo", "bench", "explain", "audit", "tune"]
+)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main([command, "--help"])

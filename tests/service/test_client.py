@@ -116,6 +116,65 @@ def test_layers_give_their_own_answers(client: Client) -> None:
             assert not np.allclose(answer, other, rtol=0.1)
 
 
+def _gate(*leading: int, dtype: type = np.float32) -> dict[str, NDArray[Any]]:
+    g, u = np.random.default_rng(1).standard_normal((2, *leading, 8)).astype(dtype)
+    return {"u": u, "g": g}
+
+
+def _silu(x: NDArray[Any]) -> NDArray[Any]:
+    result: NDArray[Any] = x / (1 + np.exp(-x))
+    return result
+
+
+@pytest.mark.parametrize("leading", [(), (3,), (2, 3)], ids=str)
+def test_several_inputs_and_outputs_go_by_name(client: Client, leading: tuple[int, ...]) -> None:
+    inputs = _gate(*leading)
+    result = client.infer("gate", inputs)
+    assert list(result.outputs) == ["y", "t"]
+    t = 0.5 * _silu(inputs["g"])
+    np.testing.assert_allclose(result.outputs["t"], t, rtol=1e-5)
+    np.testing.assert_allclose(result.outputs["y"], t * inputs["u"], rtol=1e-5)
+    assert {output.dtype for output in result.outputs.values()} == {np.dtype(np.float32)}
+    assert {output.shape for output in result.outputs.values()} == {inputs["g"].shape}
+    assert all(output.flags.writeable for output in result.outputs.values())
+    with pytest.raises(ValueError, match=r"there are 2 outputs \(y, t\): name one"):
+        _ = result.output
+
+
+def test_one_output_of_several(client: Client) -> None:
+    result = client.infer("gate", _gate(2), outputs=["t"], datatype="FP16")
+    assert list(result.outputs) == ["t"]
+    assert result.output is result.outputs["t"]
+
+
+def test_inputs_of_several_types_travel_as_float32(client: Client) -> None:
+    inputs = _gate(2)
+    mixed = {"g": inputs["g"], "u": inputs["u"].astype(np.float16)}
+    outputs = client.infer("gate", mixed).outputs
+    expected = 0.5 * _silu(inputs["g"]) * mixed["u"].astype(np.float32)
+    assert outputs["y"].dtype == np.float32
+    np.testing.assert_allclose(outputs["y"], expected, rtol=1e-5)
+
+
+def test_a_mapping_may_hold_the_only_input(client: Client) -> None:
+    x = _rows(3)
+    np.testing.assert_array_equal(client.infer("identity", {"x": x}).output, x, strict=True)
+
+
+def test_an_array_alone_is_not_enough_for_several_inputs(client: Client) -> None:
+    with pytest.raises(InferenceError, match=r"takes 2 inputs \(g, u\): pass a mapping"):
+        client.infer("gate", _rows(1))
+
+
+def test_inputs_that_do_not_fit_each_other_never_reach_the_server(client: Client) -> None:
+    with pytest.raises(ValueError, match=r"one shape: g \[2, 3\], u \[3, 2\]"):
+        client.infer("gate", {"g": np.ones((2, 3)), "u": np.ones((3, 2))})
+    with pytest.raises(ValueError, match="no input"):
+        client.infer("gate", {})
+    with pytest.raises(TypeError, match="int64 cannot be sent"):
+        client.infer("gate", {"g": np.ones((2, 3)), "u": np.ones((2, 3), np.int64)})
+
+
 def test_unknown_model_keeps_status_and_text(client: Client) -> None:
     for call in (
         client.model_ready,
@@ -191,6 +250,10 @@ async def test_aio_client_answers_the_same(aio_client: AioClient, client: Client
     theirs = client.infer("fused", x, layer=1, datatype="BF16")
     np.testing.assert_array_equal(ours.output, theirs.output, strict=True)
     assert ours.cost == theirs.cost
+    named = (await aio_client.infer("gate", _gate(2), outputs=["t", "y"])).outputs
+    assert list(named) == ["t", "y"]
+    for name, output in client.infer("gate", _gate(2)).outputs.items():
+        np.testing.assert_array_equal(named[name], output, strict=True)
 
 
 @pytest.mark.asyncio
@@ -231,15 +294,22 @@ def _response(
     return response
 
 
+def _two_outputs() -> pb.ModelInferResponse:
+    response = _response((1, 2), bytes(8))
+    response.MergeFrom(_response((1, 2), bytes(4), "BF16"))
+    return response
+
+
 @pytest.mark.parametrize(
     ("response", "text"),
     [
-        (pb.ModelInferResponse(), "not one tensor"),
+        (pb.ModelInferResponse(), "not one raw content"),
         (_response((2, 1), bytes(8)), r"shape \[2, 1\], not \[1, 2\]"),
         (_response((1, 2), bytes(4)), "4 bytes are not"),
         (_response((1, 2), bytes(8), "INT32"), "'INT32' is not one of"),
+        (_two_outputs(), "the answer has both FP32 and 'BF16'"),
     ],
-    ids=["empty", "shape", "size", "datatype"],
+    ids=["empty", "shape", "size", "datatype", "datatypes"],
 )
 def test_answer_that_breaks_the_protocol(response: pb.ModelInferResponse, text: str) -> None:
     with pytest.raises(InferenceError, match=text) as caught:

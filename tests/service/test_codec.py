@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,16 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.service.fakes import ANY_WIDTH, COLUMNS, DEEP, MLP, MODELS, exact_rows, infer_request
+from tests.service.fakes import (
+    ANY_WIDTH,
+    COLUMNS,
+    DEEP,
+    MLP,
+    MODELS,
+    PAIR,
+    exact_rows,
+    infer_request,
+)
 
 from gatefuse import codec
 from gatefuse.codec import Cost
@@ -66,7 +77,7 @@ def test_a_right_request(datatype: Datatype, rows: int) -> None:
     raw = encode(x, datatype)
     request = _request(datatype=datatype.value, shape=x.shape, raw=[raw], version="1")
     decoded = codec.decode(request, MODELS)
-    assert decoded.payload == raw
+    assert decoded.payloads == (raw,)
     assert (decoded.model, decoded.layer, decoded.datatype) == (MLP, 0, datatype)
     assert (decoded.rows, decoded.columns, decoded.request_id) == (rows, COLUMNS, "r-1")
 
@@ -205,14 +216,14 @@ def test_an_elementwise_model_has_a_widest_row(columns: int) -> None:
 def test_typed_contents_are_the_same_rows() -> None:
     values = [0.1, -0.0, float("inf"), float("nan"), 1e-45, 3.4e38]
     request = _request(raw=[], typed={"fp32_contents": values})
-    assert codec.decode(request, MODELS).payload == np.array(values, "<f4").tobytes()
+    assert codec.decode(request, MODELS).payloads[0] == np.array(values, "<f4").tobytes()
 
 
 def test_the_answer() -> None:
     request = infer_request(DEEP, X, Datatype.BF16, layer=2)
     output = encode(2 * X, Datatype.BF16)
     response = pb.ModelInferResponse.FromString(
-        codec.encode(request, output, Cost(0.0000126, 0.002, 9, 4, 2**40))
+        codec.encode(request, (output,), Cost(0.0000126, 0.002, 9, 4, 2**40))
     )
     expected = pb.ModelInferResponse(
         model_name="deep", model_version="1", raw_output_contents=[output]
@@ -236,7 +247,7 @@ def test_the_answer() -> None:
 def test_an_answer_of_any_size_is_parsed(rows: int, request_id: str) -> None:
     x = np.zeros((rows, 1), np.float32)
     request = infer_request(ANY_WIDTH, x)._replace(request_id=request_id)
-    answer = pb.ModelInferResponse.FromString(codec.encode(request, x.tobytes(), Cost()))
+    answer = pb.ModelInferResponse.FromString(codec.encode(request, (x.tobytes(),), Cost()))
     assert list(answer.outputs[0].shape) == [rows, 1]
     assert answer.raw_output_contents == [x.tobytes()]
     assert answer.id == request_id
@@ -268,9 +279,41 @@ def test_metadata_of_an_elementwise_model() -> None:
     assert (metadata.inputs[0].name, list(metadata.inputs[0].shape)) == ("x", [-1, -1])
     assert (metadata.outputs[0].name, list(metadata.outputs[0].shape)) == ("y", [-1, -1])
     assert "intermediate" not in metadata.properties
+    assert metadata.properties["expression"] == "x * two"
+    assert json.loads(metadata.properties["constants"]) == {"two": 2.0}
 
 
-names = st.sampled_from(["ffn", "deep", "scale", "x", "y", "hidden_states", "output", "", "layer"])
+def test_metadata_lists_every_input_and_output() -> None:
+    fixed = replace(PAIR, columns=4, constants=(("two", 2.0), ("bias", None)))
+    metadata = codec.metadata(fixed)
+    assert [(each.name, list(each.shape)) for each in metadata.inputs] == [
+        ("g", [-1, 4]),
+        ("u", [-1, 4]),
+    ]
+    assert [(each.name, each.datatype) for each in metadata.outputs] == [
+        ("y", "FP32"),
+        ("t", "FP32"),
+    ]
+    assert json.loads(metadata.properties["constants"]) == {"two": 2.0, "bias": None}
+
+
+names = st.sampled_from(
+    [
+        "ffn",
+        "deep",
+        "scale",
+        "pair",
+        "x",
+        "y",
+        "g",
+        "u",
+        "t",
+        "hidden_states",
+        "output",
+        "",
+        "layer",
+    ]
+)
 numbers = st.one_of(st.integers(-3, 9), st.integers(-(2**63), 2**63 - 1))
 parameters = st.one_of(
     st.builds(pb.InferParameter, int64_param=numbers),
@@ -294,11 +337,11 @@ requests = st.builds(
     model_name=names,
     model_version=st.sampled_from(["", "1", "2", "x", "01"]),
     parameters=st.dictionaries(names, parameters, max_size=2),
-    inputs=st.lists(tensors, max_size=2),
+    inputs=st.lists(tensors, max_size=3),
     outputs=st.lists(
         st.builds(pb.ModelInferRequest.InferRequestedOutputTensor, name=names), max_size=2
     ),
-    raw_input_contents=st.lists(st.binary(max_size=40), max_size=2),
+    raw_input_contents=st.lists(st.binary(max_size=40), max_size=3),
 )
 
 
@@ -308,14 +351,21 @@ def _answer_or_refusal(request: pb.ModelInferRequest) -> None:
         decoded = codec.decode(request, MODELS)
     except InvalidRequest:
         return
-    tensor = request.inputs[0]
-    assert [decoded.rows, decoded.columns] == list(tensor.shape)
+    shapes = {tuple(tensor.shape) for tensor in request.inputs}
+    assert shapes == {(decoded.rows, decoded.columns)}
     assert decoded.layer in decoded.model.layers
-    assert len(decoded.payload) == decoded.rows * decoded.columns * decoded.datatype.itemsize
-    if request.raw_input_contents:
-        assert decoded.payload == request.raw_input_contents[0]
-    else:
-        assert decoded.payload == np.array(tensor.contents.fp32_contents, "<f4").tobytes()
+    sent: dict[str, bytes] = {}
+    for number, tensor in enumerate(request.inputs):
+        typed = np.array(tensor.contents.fp32_contents, "<f4").tobytes()
+        sent[tensor.name] = (
+            request.raw_input_contents[number] if request.raw_input_contents else typed
+        )
+    assert [sent.pop(name) for name in decoded.model.inputs] == list(decoded.payloads)
+    assert not sent
+    size = decoded.rows * decoded.columns * decoded.datatype.itemsize
+    assert {len(payload) for payload in decoded.payloads} == {size}
+    asked = [output.name for output in request.outputs] or list(decoded.model.outputs)
+    assert [decoded.model.outputs[number] for number in decoded.outputs] == asked
 
 
 @settings(max_examples=300, deadline=None)

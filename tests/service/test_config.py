@@ -109,10 +109,9 @@ def test_a_top_level_key_that_breaks_a_rule_is_named(top: dict[str, Any], key: s
         ({"name": "scale", "kind": "elementwise"}, "needs an 'expression'"),
         ({**ELEMENTWISE, "random": RANDOM}, "has no 'checkpoint' or 'random' weights"),
         ({**ELEMENTWISE, "checkpoint": "there"}, "has no 'checkpoint' or 'random' weights"),
-        ({**ELEMENTWISE, "backend": "fused"}, "backend: eager"),
-        ({**ELEMENTWISE, "expression": "x ** 2"}, "x ** 2"),
-        ({**ELEMENTWISE, "expression": "x * scale"}, "several tensor inputs (x, scale)"),
-        ({**ELEMENTWISE, "constants": {"scale": "much"}}, "models.0.constants.scale"),
+        ({**MLP, "outputs": ["y"]}, "'outputs' belongs to kind: elementwise"),
+        ({**MLP, "constants": {"scale": 2}}, "'constants' belongs to kind: elementwise"),
+        ({**ELEMENTWISE, "backend": "textbook"}, "backend 'textbook' is an MLP's"),
         (
             {**ELEMENTWISE, "deterministic": True},
             "'deterministic' belongs to the kinds with weights",

@@ -19,6 +19,7 @@ from tests.service.fakes import (
     ENTRY,
     MLP,
     MODELS,
+    PAIR,
     FakeClock,
     FakeWorker,
     exact_rows,
@@ -26,7 +27,7 @@ from tests.service.fakes import (
 )
 
 from gatefuse.batcher import Limits, Trigger
-from gatefuse.codec import Cost, InferRequest
+from gatefuse.codec import Cost, InferRequest, Outputs
 from gatefuse.dispatcher import MAX_ATTEMPTS, Dispatcher
 from gatefuse.errors import (
     ComputeFailed,
@@ -106,9 +107,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def _doubled(request: InferRequest) -> bytes:
-    x = np.frombuffer(request.payload, "<f4").reshape(request.rows, request.columns)
-    return encode(2 * x, request.datatype)
+def _doubled(request: InferRequest) -> Outputs:
+    """What the fake worker answers to a request in FP32."""
+    return tuple(encode(2 * np.frombuffer(payload, "<f4")) for payload in request.payloads)
 
 
 async def _error(task: asyncio.Task[Answer]) -> BaseException:
@@ -128,7 +129,7 @@ async def test_rows_come_back_to_who_sent_them() -> None:
     assert [sealed.rows for sealed in worker.sent] == [8]
     worker.finish()
     answers = [await task for task in tasks]
-    assert [bytes(output) for output, _ in answers] == list(map(_doubled, requests))
+    assert [outputs for outputs, _ in answers] == list(map(_doubled, requests))
     assert repr(service.dispatcher) == EMPTY
 
 
@@ -162,8 +163,8 @@ async def test_a_request_above_the_largest_batch_is_split_and_joined() -> None:
     # The pieces come back in another order.
     for position in (2, 0, 0):
         worker.finish(position=position)
-    output, cost = await task
-    assert bytes(output) == _doubled(request)
+    outputs, cost = await task
+    assert outputs == _doubled(request)
     moved = ENTRY.read_bytes + ENTRY.written_bytes
     assert cost == Cost(0.0, 3 * DEVICE_S, 19, 3 * ENTRY.launches, 3 * moved)
 
@@ -180,22 +181,52 @@ async def test_a_piece_shares_its_batch_with_others() -> None:
     assert [sealed.rows for sealed in worker.sent] == [8, 7]
     worker.finish()
     answers = [await task for task in tasks]
-    assert [bytes(output) for output, _ in answers] == list(map(_doubled, requests))
+    assert [outputs for outputs, _ in answers] == list(map(_doubled, requests))
     assert [cost.batch_rows for _, cost in answers] == [15, 7]
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("datatype", Datatype)
-@pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.dtype)
+@pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
 async def test_an_answer_has_the_requests_datatype(model: Any, datatype: Datatype) -> None:
     service = Service()
     worker = service.worker()
-    x = service.rows(13)
-    task = service.ask(infer_request(model, x, datatype))
+    inputs = [service.rows(13) for _ in model.inputs]
+    task = service.ask(infer_request(model, np.stack(inputs), datatype))
     for _ in range(2):
         await settle()
         worker.finish()
-    assert bytes((await task)[0]) == encode(2 * x, datatype)
+    assert (await task)[0] == tuple(encode(2 * x, datatype) for x in inputs)
+
+
+@pytest.mark.asyncio
+async def test_several_inputs_share_a_batch_and_each_gets_the_outputs_it_asks_for() -> None:
+    service = Service()
+    worker = service.worker()
+    inputs = [(service.rows(rows, 5), service.rows(rows, 5)) for rows in (1, 3, 2)]
+    wanted = [(0, 1), (1,), (1, 0)]
+    requests = [
+        infer_request(PAIR, np.stack(pair))._replace(outputs=outputs)
+        for pair, outputs in zip(inputs, wanted, strict=True)
+    ]
+    tasks = await service.ask_together(worker, *requests)
+    assert [sealed.rows for sealed in worker.sent] == [6]
+    worker.finish()
+    for task, pair, outputs in zip(tasks, inputs, wanted, strict=True):
+        assert (await task)[0] == tuple(encode(2 * pair[number]) for number in outputs)
+
+
+@pytest.mark.asyncio
+async def test_a_request_of_several_inputs_is_split_and_joined() -> None:
+    service = Service()
+    worker = service.worker(slots=3)
+    request = infer_request(PAIR, np.stack([service.rows(19, 7), service.rows(19, 7)]))
+    task = service.ask(request._replace(outputs=(1, 0)))
+    await settle()
+    assert [sealed.rows for sealed in worker.sent] == [8, 8, 3]
+    for position in (2, 0, 0):
+        worker.finish(position=position)
+    assert (await task)[0] == _doubled(request)[::-1]
 
 
 @pytest.mark.asyncio
@@ -214,7 +245,7 @@ async def test_layers_and_widths_do_not_mix() -> None:
     assert keys == [("deep", 2, 3), ("deep", 5, 3), ("scale", 0, 5), ("scale", 0, 6)]
     for position in (3, 1, 0, 0):
         worker.finish(position=position)
-    assert [bytes((await task)[0]) for task in tasks] == list(map(_doubled, requests))
+    assert [(await task)[0] for task in tasks] == list(map(_doubled, requests))
 
 
 @pytest.mark.asyncio
@@ -267,8 +298,8 @@ async def test_a_caller_that_leaves_a_running_batch_harms_nobody() -> None:
     await settle()
     assert leaver.cancelled()
     worker.finish()
-    assert bytes((await first)[0]) == _doubled(requests[0])
-    assert bytes((await last)[0]) == _doubled(requests[2])
+    assert (await first)[0] == _doubled(requests[0])
+    assert (await last)[0] == _doubled(requests[2])
     assert repr(service.dispatcher) == EMPTY
 
 
@@ -312,7 +343,7 @@ async def test_a_deadline_while_the_batch_runs_ends_one_request_only() -> None:
     assert isinstance(await _error(late), DeadlineExceeded)
     assert not mate.done()
     worker.finish()
-    assert bytes((await mate)[0]) == _doubled(mate_request)
+    assert (await mate)[0] == _doubled(mate_request)
     assert repr(service.dispatcher) == EMPTY
 
 
@@ -343,7 +374,7 @@ async def test_rows_of_a_lost_worker_run_on_another_before_what_waits() -> None:
     await settle()
     other.finish()
     answers = [await task for task in tasks]
-    assert [bytes(output) for output, _ in answers] == list(map(_doubled, requests))
+    assert [outputs for outputs, _ in answers] == list(map(_doubled, requests))
     assert repr(service.dispatcher) == EMPTY
 
 
@@ -360,7 +391,7 @@ async def test_several_lost_batches_come_back_in_their_order() -> None:
     assert [sealed.works for sealed in other.sent] == [sealed.works for sealed in worker.sent]
     for _ in tasks:
         other.finish()
-    assert [bytes((await task)[0]) for task in tasks] == list(map(_doubled, requests))
+    assert [(await task)[0] for task in tasks] == list(map(_doubled, requests))
 
 
 @pytest.mark.asyncio
@@ -443,14 +474,14 @@ async def test_a_piece_that_fails_takes_the_rest_of_its_request_out() -> None:
 @pytest.mark.asyncio
 async def test_a_piece_that_comes_back_twice_counts_once() -> None:
     request = infer_request(MLP, exact_rows(0, 10))
-    future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
     job = Job(request, Limits(8, 100), future, 0.0, 1.0)
     done = DoneMessage(Status.OK, 0, 8, 0, 0.0, DEVICE_S, ())
-    job.piece_done(job.works[0], b"first", 8, done)
-    job.piece_done(job.works[0], b"again", 8, done)
+    job.piece_done(job.works[0], (b"first",), 8, done)
+    job.piece_done(job.works[0], (b"again",), 8, done)
     assert not future.done()
-    job.piece_done(job.works[1], b"last", 2, done)
-    assert await future == b"firstlast"
+    job.piece_done(job.works[1], (b"last",), 2, done)
+    assert await future == (b"firstlast",)
     assert job.cost.batch_rows == 10
 
 
@@ -592,7 +623,7 @@ async def test_a_deadline_beyond_any_clock_is_no_deadline() -> None:
 
 
 asked = st.tuples(
-    st.sampled_from([MLP, DEEP, ANY_WIDTH]),
+    st.sampled_from([MLP, DEEP, ANY_WIDTH, PAIR]),
     st.integers(1, 30),
     st.sampled_from(list(Datatype)),
     st.sampled_from([0, 2]),
@@ -612,14 +643,17 @@ async def _play(
     service = Service()
     crew = [service.worker(slots=2) for _ in range(workers)]
     todo = list(requests)
-    tasks: list[tuple[asyncio.Task[Answer], bytes]] = []
+    tasks: list[tuple[asyncio.Task[Answer], Outputs]] = []
 
     def ask(_: int) -> None:
         if todo:
             model, rows, datatype, layer = todo.pop()
-            x = service.rows(rows, 3 + layer if model is ANY_WIDTH else 3)
-            request = infer_request(model, x, datatype, layer if model is DEEP else 0)
-            tasks.append((service.ask(request), encode(2 * x, datatype)))
+            columns = 3 + layer if model in (ANY_WIDTH, PAIR) else 3
+            inputs = [service.rows(rows, columns) for _ in model.inputs]
+            request = infer_request(
+                model, np.stack(inputs), datatype, layer if model is DEEP else 0
+            )
+            tasks.append((service.ask(request), tuple(encode(2 * x, datatype) for x in inputs)))
 
     def cancel(number: int) -> None:
         if tasks:
@@ -647,7 +681,7 @@ async def _play(
         await settle()
     for task, expected in tasks:
         if not task.cancelled():
-            assert bytes(task.result()[0]) == expected
+            assert task.result()[0] == expected
     assert repr(service.dispatcher) == EMPTY
 
 

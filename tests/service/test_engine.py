@@ -39,7 +39,7 @@ def _config(name: str, **changes: Any) -> ModelConfig:
 CONFIGS = (
     _config("fused", backend="fused"),
     _config("eager", backend="eager"),
-    _config("scale", kind="elementwise", random=None, expression="x * 2 + 1"),
+    _config("scale", kind="elementwise", random=None, expression="x * 2 + 1", backend="eager"),
 )
 
 
@@ -173,7 +173,8 @@ def test_what_is_served_is_described(bench: Bench) -> None:
     assert (fused.layers, fused.columns, fused.intermediate) == ((0, 1), HIDDEN, INTERMEDIATE)
     assert fused.weights_id == eager.weights_id != ""
     assert (scale.columns, scale.max_columns, scale.weights_id) == (0, 8192, "")
-    assert (scale.input_name, scale.output_name) == ("x", "y")
+    assert (fused.inputs, fused.outputs, fused.expression) == (("hidden_states",), ("output",), "")
+    assert (scale.inputs, scale.outputs, scale.expression) == (("x",), ("y",), "x * 2 + 1")
 
 
 def test_a_deterministic_model_computes_a_row_the_same_in_any_batch() -> None:
@@ -184,9 +185,9 @@ def test_a_deterministic_model_computes_a_row_the_same_in_any_batch() -> None:
     runner = models[0].runners[0]
     x = torch.from_numpy(_rows(MAX_ROWS))
     together, alone = torch.empty_like(x), torch.empty_like(x)
-    runner(x, together)
+    runner([x], [together])
     for row in range(MAX_ROWS):
-        runner(x[row : row + 1], alone[row : row + 1])
+        runner([x[row : row + 1]], [alone[row : row + 1]])
     assert torch.equal(together, alone)
 
 
@@ -226,7 +227,7 @@ def test_random_weights_get_the_activation_of_their_kind(kind: str, activation: 
     (model,) = load_models([_config("ffn", kind=kind)], torch.device("cpu"), Ledger())
     x = torch.from_numpy(_rows(2))
     out = torch.empty_like(x)
-    model.runners[0](x, out)
+    model.runners[0]([x], [out])
     source = replace(random_source(HIDDEN, INTERMEDIATE, LAYERS, SEED), activation=activation)
     weights = source.load(0, DType.FP32, torch.device("cpu"))
     torch.testing.assert_close(out.double(), mlp_reference(x, weights), rtol=1e-4, atol=1e-5)

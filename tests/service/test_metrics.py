@@ -128,7 +128,8 @@ for _ in range(share):
     model.accepted(5, 40)
     model.sealed(5, 1, "idle")
     entries = (Entry("gate_up", "graph", 2, 300, 20, 7), Entry("down", "eager", 1, 5, 6, 0))
-    model.computed("cuda:0", 5, 30, DoneMessage(Status.OK, 0, 8, 0, 0.25, 0.125, entries), 0.5)
+    done = DoneMessage(Status.OK, 0, 8, 0, 0.25, 0.125, entries)
+    model.computed("cuda:0", 5, (30, 20), done, 0.5)
 metrics.shed("deadline")
 metrics.invalid("shape")
 metrics.caller_left("queued")
@@ -254,7 +255,9 @@ COUNTERS: tuple[Share, ...] = (
     ("gatefuse_flops_modelled_total", {**MODEL, "kernel": "gate_up"}, 7),
     ("gatefuse_transfer_bytes_total", {"hop": "grpc_in"}, 40),
     ("gatefuse_transfer_bytes_total", {"hop": "to_replica"}, 30),
-    ("gatefuse_transfer_bytes_total", {"hop": "d2h"}, 30),
+    ("gatefuse_transfer_bytes_total", {"hop": "h2d"}, 30),
+    ("gatefuse_transfer_bytes_total", {"hop": "from_replica"}, 20),
+    ("gatefuse_transfer_bytes_total", {"hop": "d2h"}, 20),
 )
 
 

@@ -88,7 +88,7 @@ class TestBed:
     def infer(self, rows: int = 2, *, timeout: float | None = 10, **changes: Any) -> Any:
         """Sends rows of the MLP; `changes` are fields of the request."""
         x = exact_rows(0, rows)
-        message = infer_request("ffn", "hidden_states", Rows(x.tobytes(), x.shape, Datatype.FP32))
+        message = infer_request("ffn", {"hidden_states": Rows(x.tobytes(), x.shape, Datatype.FP32)})
         for field, value in changes.items():
             setattr(message, field, value)
         return self.call("ModelInfer", message=message, timeout=timeout)
@@ -340,7 +340,7 @@ async def test_a_message_above_the_limit(bed: TestBed) -> None:
     bed.worker()
     shape = (65536 // 12 + 1, 3)
     rows = Rows(bytes(shape[0] * shape[1] * 4), shape, Datatype.FP32)
-    message = infer_request("ffn", "hidden_states", rows)
+    message = infer_request("ffn", {"hidden_states": rows})
     code, text = await _refused(bed.call("ModelInfer", message=message))
     assert code is Code.RESOURCE_EXHAUSTED
     assert "65536" in text

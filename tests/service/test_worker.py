@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -286,3 +287,24 @@ def test_a_worker_without_its_checkpoint_says_so(tmp_path: Path) -> None:
     assert state == "failed"
     assert "there is no such file or folder" in error
     assert not socket_path.exists()
+
+
+def test_models_that_take_too_long_to_describe_are_refused_at_the_start(tmp_path: Path) -> None:
+    import torch
+
+    constants: dict[str, Any] = {f"constant_{number:03}": 1.0 for number in range(150)}
+    models = [
+        ModelConfig(
+            name=f"m{number}",
+            kind="elementwise",
+            expression="x * constant_000",
+            constants=constants,
+            backend="eager",
+            max_columns=8,
+        )
+        for number in range(60)
+    ]
+    worker = Worker(str(tmp_path / "worker.sock"), models, "cpu", torch.get_num_threads())
+    state, error = _report_until(worker, "failed", "ready")
+    assert state == "failed"
+    assert "the descriptions of 60 models take" in error

@@ -84,7 +84,7 @@ async def _check_rows(dispatcher: Dispatcher) -> None:
         )
     ]
     for number, task in enumerate(tasks):
-        output, cost = await task
+        (output,), cost = await task
         request_rows, datatype = [(1, "BF16"), (19, "FP32"), (8, "FP16"), (3, "FP32")][number]
         expected = encode(2 * exact_rows(40 * number, request_rows), Datatype(datatype))
         assert bytes(output) == expected
@@ -138,7 +138,7 @@ async def test_a_worker_that_dies_is_connected_to_again_and_its_rows_run_again(
     (tmp_path / "w.sock").unlink()
     with running(tmp_path / "w.sock"):
         for number, task in enumerate(tasks):
-            output, _ = await task
+            (output,), _ = await task
             assert bytes(output) == encode(2 * exact_rows(8 * number, 8), Datatype.FP32)
         await _check_rows(dispatcher)
 
@@ -176,7 +176,7 @@ async def test_a_deadline_beyond_any_clock(
 ) -> None:
     with running(tmp_path / "w.sock"):
         await _until(lambda: dispatcher.is_ready("ffn"))
-        output, _ = await _ask(dispatcher, _model("ffn"), 1, timeout_s=1e300)
+        (output,), _ = await _ask(dispatcher, _model("ffn"), 1, timeout_s=1e300)
         assert bytes(output) == encode(2 * exact_rows(0, 1), Datatype.FP32)
 
 
@@ -204,7 +204,7 @@ async def test_the_cpu_engine(
         for rows, columns in ((1, 1), (13, 5), (8, 16)):
             x = exact_rows(0, rows, columns)
             deadline_s = asyncio.get_running_loop().time() + 30
-            output, cost = await dispatcher.infer(infer_request(model, x), deadline_s)
+            (output,), cost = await dispatcher.infer(infer_request(model, x), deadline_s)
             expected = 2 * x
             np.testing.assert_array_equal(
                 np.frombuffer(output, np.float32).reshape(rows, columns), expected
@@ -292,7 +292,7 @@ async def test_a_peer_that_talks_nonsense_is_left_and_its_rows_kept(
     assert message.rows == 1
     link.send(again, DoneMessage(Status.OK, 0, 1, message.batch_id, 0.0, 0.0, ()).pack())
     # The impostor wrote nothing into the slot: a new arena is zero.
-    assert bytes((await task)[0]) == bytes(3 * 4)
+    assert (await task)[0] == (bytes(3 * 4),)
 
 
 @pytest.mark.asyncio

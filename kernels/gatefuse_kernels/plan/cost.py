@@ -12,12 +12,28 @@ from gatefuse_kernels.plan.device import DeviceProfile
 from gatefuse_kernels.plan.plan_traffic import plan_traffic
 from gatefuse_kernels.plan.tile import Tile
 from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.traffic import KernelTraffic
 
 LIBRARY_ROWS = 64
 """Taken for a library's row tile, of which nothing is known: with a larger one padding costs less."""
 
-_LAUNCH_S = 1.2e-6
+LAUNCH_S = 1.2e-6
 """An empty launch in a CUDA graph on an H200, measured 2026-11-29."""
+
+
+def launch_s(
+    launch: KernelTraffic, bandwidth_bytes_per_s: float, flops_per_s: float, padding: float = 1.0
+) -> float:
+    """Seconds of one launch: the larger of its bytes and its arithmetic, and what a launch costs.
+
+    Args:
+        launch: what it moves and computes.
+        bandwidth_bytes_per_s: of device memory.
+        flops_per_s: of its kind of arithmetic.
+        padding: by how much masked rows multiply the arithmetic.
+    """
+    arithmetic_s = launch.flops * padding / flops_per_s
+    return max(launch.bytes_moved / bandwidth_bytes_per_s, arithmetic_s) + LAUNCH_S
 
 
 def predicted_s(
@@ -26,13 +42,14 @@ def predicted_s(
     """Seconds of one MLP with `rows` >= 1 rows under `plan`."""
     launches = plan_traffic(plan, shape, rows, dtype.itemsize)
     return sum(
-        max(
-            launch.bytes_moved / device.bandwidth_bytes_per_s,
-            launch.flops * (_whole_tiles(rows, tile) / rows) / device.flops(dtype),
-        )
-        + _LAUNCH_S
-        for launch, tile in zip(launches, _tiles(plan), strict=True)
+        launch_s(launch, device.bandwidth_bytes_per_s, device.flops(dtype), padding)
+        for launch, padding in zip(launches, paddings(plan, rows), strict=True)
     )
+
+
+def paddings(plan: Plan, rows: int) -> tuple[float, ...]:
+    """By how much each launch's row tiles, rounded up, multiply its arithmetic."""
+    return tuple(_whole_tiles(rows, tile) / rows for tile in _tiles(plan))
 
 
 def _tiles(plan: Plan) -> tuple[Tile | None, ...]:

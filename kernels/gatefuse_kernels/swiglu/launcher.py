@@ -4,7 +4,7 @@ import torch
 
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.plan import Algorithm, Overlap, Plan, Tile
+from gatefuse_kernels.plan import Algorithm, DeviceProfile, Overlap, Plan, Tile
 from gatefuse_kernels.swiglu.alignment import starts_on_16_bytes
 from gatefuse_kernels.swiglu.descriptors import WeightDescriptors
 from gatefuse_kernels.swiglu.down import launch_down
@@ -23,11 +23,14 @@ class Launcher:
     Matrices are contiguous, of the weights' dtype and start on 16 bytes; M >= 1.
     """
 
-    def __init__(self, weights: MlpWeights) -> None:
-        """Launch nothing yet; weights that start elsewhere are copied to where 16 bytes do."""
+    def __init__(self, weights: MlpWeights, device: DeviceProfile | None = None) -> None:
+        """Launch nothing yet; weights that start elsewhere are copied to where 16 bytes do.
+
+        `device` is what is launched for, where that is not the weights' own.
+        """
         weights = _on_16_bytes(weights)
         self._weights = weights
-        self._multiprocessors = profile_of(weights.device).multiprocessors
+        self._multiprocessors = (device or profile_of(weights.device)).multiprocessors
         self._descriptors = WeightDescriptors(weights)
         self._workspace = SplitWorkspace()
 

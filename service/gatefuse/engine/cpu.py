@@ -3,10 +3,11 @@
 import time
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
-from gatefuse.arena import Arena
+from gatefuse.arena import Arena, tensor_stride
 from gatefuse.engine.base import Ticket
 from gatefuse.engine.models import LoadedModel
 from gatefuse.link import DoneMessage, ServedModel, Status
@@ -38,13 +39,12 @@ class CpuEngine:
         return not self._done
 
     def warm_up(self) -> None:
-        """Runs every layer once at one row and at the largest batch."""
+        """Runs every layer once at the smallest and at the largest batch."""
         for model in self._models:
             for runner in model.runners.values():
                 runner.warm_up()
-                for rows in {1, model.served.max_batch_rows}:
-                    x = torch.zeros(rows, model.served.row_limit_columns, dtype=model.dtype)
-                    runner(x, torch.empty_like(x))
+                for shape in model.warm_up_shapes:
+                    runner(*_spare_tensors(model, shape))
         self._ledger.drain()
 
     def attach(self, arena: Arena) -> None:
@@ -52,7 +52,7 @@ class CpuEngine:
 
     def detach(self, arena: Arena) -> None:
         """Lets the arena's memory go."""
-        _rows.cache_clear()
+        _tensors.cache_clear()
 
     def submit(self, ticket: Ticket) -> None:
         """Computes the batch from the slot's input into its output."""
@@ -61,11 +61,13 @@ class CpuEngine:
         runner = model.runners[message.layer]
         layout = ticket.arena.layout
         shape = (message.rows, message.columns)
-        x = _rows(ticket.arena, layout.input_offset(message.slot), shape, model.dtype)
-        out = _rows(ticket.arena, layout.output_offset(message.slot), shape, model.dtype)
+        source = Region(ticket.arena, layout.input_offset(message.slot), len(model.served.inputs))
+        target = Region(ticket.arena, layout.output_offset(message.slot), len(model.served.outputs))
+        inputs = _tensors(source, shape, model.dtype)
+        outputs = _tensors(target, shape, model.dtype)
         self._ledger.drain()  # what a failed batch left behind is not this one's
         begun_s = time.perf_counter()
-        runner(x, out)
+        runner(inputs, outputs)
         device_s = time.perf_counter() - begun_s
         done = DoneMessage(
             status=Status.OK,
@@ -84,12 +86,44 @@ class CpuEngine:
         return done
 
 
+class Region(NamedTuple):
+    """A slot's region from `offset_bytes` of the arena on, and how many tensors it holds."""
+
+    arena: Arena
+    offset_bytes: int
+    tensors: int
+
+
 # The same few slots and shapes come again and again.
 @lru_cache(maxsize=1024)
-def _rows(
-    arena: Arena, offset_bytes: int, shape: tuple[int, int], dtype: torch.dtype
-) -> torch.Tensor:
-    """The arena's memory from `offset_bytes` as rows of a tensor, in place."""
+def _tensors(
+    region: Region, shape: tuple[int, int], dtype: torch.dtype
+) -> tuple[torch.Tensor, ...]:
+    """The tensors of a region, each of `shape`, in place.
+
+    Detached: torch.compile would compile again for a tensor that is a view of another.
+    """
     rows, columns = shape
-    flat = torch.frombuffer(arena.map, dtype=dtype, count=rows * columns, offset=offset_bytes)
-    return flat.view(shape)
+    stride = tensor_stride(rows, columns * dtype.itemsize)
+    return tuple(
+        torch.frombuffer(
+            region.arena.map,
+            dtype=dtype,
+            count=rows * columns,
+            offset=region.offset_bytes + number * stride,
+        )
+        .view(shape)
+        .detach()
+        for number in range(region.tensors)
+    )
+
+
+def _spare_tensors(
+    model: LoadedModel, shape: tuple[int, int]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Inputs and outputs of a batch that nobody sent."""
+    served = model.served
+    return (
+        [torch.zeros(shape, dtype=model.dtype) for _ in served.inputs],
+        [torch.empty(shape, dtype=model.dtype) for _ in served.outputs],
+    )

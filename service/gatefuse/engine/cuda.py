@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gatefuse.arena import Arena
+from gatefuse.arena import Arena, tensor_stride, tensors_bytes
 from gatefuse.engine.base import EngineFault, Ticket
-from gatefuse.engine.models import LoadedModel
+from gatefuse.engine.models import LoadedModel, MlpRunner
 from gatefuse.link import DoneMessage, ServedModel, Status
 from gatefuse_kernels.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Entry, Ledger
@@ -40,6 +40,16 @@ class _Lane:
         self.padded_rows = 0
         self.entries: tuple[Entry, ...] = ()
 
+    def tensors(
+        self, model: LoadedModel, shape: tuple[int, int]
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The model's inputs and outputs for a batch of `shape`, in the lane's buffers."""
+        served = model.served
+        return (
+            _tensors(self.rows, len(served.inputs), shape, model.dtype),
+            _tensors(self.answers, len(served.outputs), shape, model.dtype),
+        )
+
 
 class CudaEngine:
     """Runs batches on one GPU."""
@@ -52,7 +62,7 @@ class CudaEngine:
         self._models = models
         self._ledger = ledger
         self._torch_device = torch.device(self.device)
-        region_bytes = max(_region_bytes(model) for model in models)
+        region_bytes = max(model.served.region_bytes for model in models)
         self._lanes = [_Lane(region_bytes, self._torch_device) for _ in range(LANES)]
         self._in_flight: list[_Lane] = []
         self._zeros = torch.zeros(region_bytes, dtype=torch.uint8, device=self._torch_device)
@@ -96,19 +106,24 @@ class CudaEngine:
         lane = next(lane for lane in self._lanes if lane.ticket is None)
         message = ticket.message
         model = self._models[message.model]
+        served = model.served
         layout = ticket.arena.layout
         shape = (message.rows, message.columns)
-        source = _host_rows(ticket.arena, layout.input_offset(message.slot), shape, model.dtype)
-        target = _host_rows(ticket.arena, layout.output_offset(message.slot), shape, model.dtype)
+        row_bytes = served.row_bytes(message.columns)
+        # The tensors lie in the lane as they lie in the slot, so one copy each way moves them all.
+        there = tensors_bytes(len(served.inputs), message.rows, row_bytes)
+        back = tensors_bytes(len(served.outputs), message.rows, row_bytes)
+        source = _host_bytes(ticket.arena, layout.input_offset(message.slot), there)
+        target = _host_bytes(ticket.arena, layout.output_offset(message.slot), back)
         self._ledger.drain()  # what a failed batch left behind is not this one's
         with torch.cuda.stream(lane.stream):
-            _as_rows(lane.rows, shape, model.dtype).copy_(source, non_blocking=True)
+            lane.rows[:there].copy_(source, non_blocking=True)
             for other in self._in_flight:
                 lane.stream.wait_event(other.computed)
             lane.begun.record()
             lane.padded_rows = self._compute(lane, model, message.layer, shape)
             lane.computed.record()
-            target.copy_(_as_rows(lane.answers, shape, model.dtype), non_blocking=True)
+            target.copy_(lane.answers[:back], non_blocking=True)
             lane.finished.record()
         lane.entries = tuple(self._ledger.drain())
         lane.ticket = ticket
@@ -126,16 +141,16 @@ class CudaEngine:
 
     def _prepare(self, lane: _Lane, index: int, layer: int, pool: "PoolHandle") -> None:
         model = self._models[index]
-        largest = (model.served.max_batch_rows, model.served.row_limit_columns)
-        x = _as_rows(lane.rows, largest, model.dtype)
-        out = _as_rows(lane.answers, largest, model.dtype)
         runner = model.runners[layer]
+        largest = (model.served.max_batch_rows, model.served.row_limit_columns)
         with torch.cuda.stream(lane.stream):
-            for rows in {1, largest[0]}:
-                runner(x[:rows], out[:rows])
+            for shape in model.warm_up_shapes:
+                runner(*lane.tensors(model, shape))
         lane.stream.synchronize()
         if model.graph_buckets:
-            graphed = GraphedMlp(runner, x, out, model.graph_buckets, self._ledger, pool)
+            assert isinstance(runner, MlpRunner)
+            (x,), (out,) = lane.tensors(model, largest)
+            graphed = GraphedMlp(runner.mlp, x, out, model.graph_buckets, self._ledger, pool)
             graphed.capture()
             lane.graphs[index, layer] = graphed
 
@@ -145,13 +160,12 @@ class CudaEngine:
         graphed = lane.graphs.get((model.served.index, layer))
         if graphed is None:
             runner = model.runners[layer]
-            x = _as_rows(lane.rows, shape, model.dtype)
-            runner(x, _as_rows(lane.answers, shape, model.dtype))
+            runner(*lane.tensors(model, shape))
             return runner.padded_rows(rows)
         bucket = graphed.bucket_for(rows)
         if bucket > rows:
             # A copy of zeros, not a fill: the padding costs no kernel launch, and no row of an earlier batch stays.
-            row_bytes = columns * model.itemsize
+            row_bytes = model.served.row_bytes(columns)
             lane.rows[rows * row_bytes : bucket * row_bytes].copy_(
                 self._zeros[: (bucket - rows) * row_bytes], non_blocking=True
             )
@@ -179,21 +193,24 @@ def _is_finished(lane: _Lane) -> bool:
         raise EngineFault(str(error)) from error
 
 
-def _region_bytes(model: LoadedModel) -> int:
-    served = model.served
-    return served.max_batch_rows * served.row_limit_columns * model.itemsize
+def _tensors(
+    buffer: torch.Tensor, count: int, shape: tuple[int, int], dtype: torch.dtype
+) -> list[torch.Tensor]:
+    """`count` tensors of `shape`, one after the other in a buffer of bytes.
 
-
-def _as_rows(buffer: torch.Tensor, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    Detached: torch.compile would compile again for a tensor that is a view of another.
+    """
     rows, columns = shape
-    return buffer[: rows * columns * dtype.itemsize].view(dtype).view(rows, columns)
+    size = rows * columns * dtype.itemsize
+    stride = tensor_stride(rows, columns * dtype.itemsize)
+    return [
+        buffer[number * stride :][:size].view(dtype).view(rows, columns).detach()
+        for number in range(count)
+    ]
 
 
-def _host_rows(
-    arena: Arena, offset_bytes: int, shape: tuple[int, int], dtype: torch.dtype
-) -> torch.Tensor:
-    flat = torch.frombuffer(arena.map, dtype=dtype, count=shape[0] * shape[1], offset=offset_bytes)
-    return flat.view(shape)
+def _host_bytes(arena: Arena, offset_bytes: int, size_bytes: int) -> torch.Tensor:
+    return torch.frombuffer(arena.map, dtype=torch.uint8, count=size_bytes, offset=offset_bytes)
 
 
 def _address(arena: Arena) -> int:

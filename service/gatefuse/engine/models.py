@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Protocol
 
 import torch
 
 from gatefuse.config import ConfigError, ModelConfig
+from gatefuse.engine.vectors import fixed_columns, load_vectors
 from gatefuse.link import ServedModel
 from gatefuse_kernels import dtypes
 from gatefuse_kernels.backends import Mlp, build_mlp
 from gatefuse_kernels.device_profile import profile_of
-from gatefuse_kernels.elementwise import Elementwise, build_elementwise
-from gatefuse_kernels.expression import parse_expression
+from gatefuse_kernels.elementwise import build_elementwise
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.plan import PlanTable
 from gatefuse_kernels.shapes import Activation
@@ -24,8 +26,31 @@ ACTIVATIONS = {
 }
 
 
-Runner = Mlp | Elementwise
-"""Computes the rows of one layer."""
+class Runner(Protocol):
+    """Computes the rows of one layer; `Elementwise` is one as it is."""
+
+    def padded_rows(self, rows: int) -> int:
+        """Rows really computed for `rows` given ones."""
+
+    def warm_up(self) -> None:
+        """Compiles whatever a call would otherwise wait for."""
+
+    def __call__(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Computes the outputs from the inputs, each [M, C] contiguous, on the current stream."""
+
+
+class MlpRunner:
+    """An MLP, which has one input and one output, as a runner."""
+
+    def __init__(self, mlp: Mlp) -> None:
+        """Runs `mlp`."""
+        self.mlp = mlp
+        self.padded_rows = mlp.padded_rows
+        self.warm_up = mlp.warm_up
+
+    def __call__(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """See `Runner`."""
+        self.mlp(inputs[0], outputs[0])
 
 
 @dataclass(frozen=True)
@@ -38,9 +63,12 @@ class LoadedModel:
     graph_buckets: tuple[int, ...]  # row counts to capture on a GPU; none where launches are direct
 
     @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.dtype.itemsize
+    def warm_up_shapes(self) -> tuple[tuple[int, int], ...]:
+        """The largest batch and the smallest, in rows and in columns: compilers treat a single one apart."""
+        served = self.served
+        rows = {1, served.max_batch_rows}
+        columns = {served.row_limit_columns} | ({1} if not served.columns else set())
+        return tuple(product(sorted(rows), sorted(columns)))
 
 
 def load_models(
@@ -52,8 +80,8 @@ def load_models(
     """Loads every model; equal weights are loaded once. `table` is the configuration's own plan table.
 
     Raises:
-        ConfigError: a model asks for layers that its checkpoint lacks, or for the wrong kind of gate;
-            or the table was measured on another device.
+        ConfigError: a model asks for layers that its checkpoint lacks, or for the wrong kind of gate; a vector cannot
+            be read; or the table was measured on another device.
         CheckpointError: a checkpoint cannot be read.
     """
     store = WeightStore(device)
@@ -62,7 +90,7 @@ def load_models(
     return [
         _load_mlp(index, config, store, ledger, table)
         if config.is_mlp
-        else _load_elementwise(index, config, ledger)
+        else _load_elementwise(index, config, device, ledger)
         for index, config in enumerate(configs)
     ]
 
@@ -100,22 +128,30 @@ def _load_mlp(
         max_columns=source.shape.hidden,
         intermediate=source.shape.intermediate,
         max_batch_rows=config.batching.max_batch_rows,
-        input_name="hidden_states",
-        output_name="output",
+        inputs=("hidden_states",),
+        outputs=("output",),
         weights_id=source.source_id,
     )
     buckets = first.graph_buckets if config.cuda_graphs else ()
-    return LoadedModel(served, dtypes.to_torch(config.dtype), dict(mlps), buckets)
+    runners: dict[int, Runner] = {layer: MlpRunner(mlp) for layer, mlp in mlps.items()}
+    return LoadedModel(served, dtypes.to_torch(config.dtype), runners, buckets)
 
 
-def _load_elementwise(index: int, config: ModelConfig, ledger: Ledger) -> LoadedModel:
-    assert config.expression is not None
-    expression = parse_expression(config.expression, config.constants)
+def _load_elementwise(
+    index: int, config: ModelConfig, device: torch.device, ledger: Ledger
+) -> LoadedModel:
+    program = config.program
+    vectors = load_vectors(config, device)
+    columns = fixed_columns(config, vectors)
     runner = build_elementwise(
-        expression,
+        config.backend,
+        program,
+        vectors={name: vectors[name] for name in program.vectors},
         ledger=ledger,
         dtype=config.dtype,
+        device=device,
         max_rows=config.batching.max_batch_rows,
+        columns=columns,
     )
     served = ServedModel(
         index=index,
@@ -125,13 +161,15 @@ def _load_elementwise(index: int, config: ModelConfig, ledger: Ledger) -> Loaded
         description=runner.description,
         dtype=config.dtype.value,
         layers=(0,),
-        columns=config.columns or 0,
-        max_columns=config.columns or config.max_columns,
+        columns=columns or 0,
+        max_columns=columns or config.max_columns,
         intermediate=0,
         max_batch_rows=config.batching.max_batch_rows,
-        input_name=expression.inputs[0],
-        output_name="y",
+        inputs=program.inputs,
+        outputs=program.outputs,
         weights_id="",
+        expression=program.text,
+        constants=(*config.scalars.items(), *((name, None) for name in config.vectors)),
     )
     return LoadedModel(served, dtypes.to_torch(config.dtype), {0: runner}, graph_buckets=())
 

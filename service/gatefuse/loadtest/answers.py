@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
@@ -59,9 +60,9 @@ class _Kept:
 class FirstAnswers:
     """For each row of each table the first answer that the first model gave: what other models are compared with."""
 
-    def __init__(self, tables: Sequence[NDArray[np.float32]]) -> None:
-        """Knows nothing yet; ``tables`` are the source's rows."""
-        self._rows = [np.full(table.shape, np.nan, np.float64) for table in tables]
+    def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Knows nothing yet; ``shapes`` are those of all answers to each of the source's tables."""
+        self._rows = [np.full(shape, np.nan, np.float64) for shape in shapes]
 
     def learn(self, draw: Draw, answer: NDArray[np.floating]) -> None:
         """Keeps the rows that it has no answer for yet."""
@@ -76,20 +77,47 @@ class FirstAnswers:
         return compare(answer[known], expected[known], np.inf, times)
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What an answer is made of: ``outputs`` of ``columns`` elements a row."""
+
+    outputs: Sequence[str]
+    columns: int
+
+    def read(self, response: bytes, rows: int) -> RawResult:
+        """Returns a serialised answer to ``rows`` rows.
+
+        Raises DecodeError or InferenceError if it is not one.
+        """
+        raw = raw_result(pb.ModelInferResponse.FromString(response), (rows, self.columns))
+        if list(raw.contents) != list(self.outputs):
+            raise InferenceError(
+                grpc.StatusCode.INTERNAL,
+                f"the answer has {', '.join(raw.contents)}, not {', '.join(self.outputs)}",
+            )
+        return raw
+
+    def rows_of(self, raw: RawResult, rows: int) -> NDArray[np.floating]:
+        """Returns an answer's outputs side by side: [rows, outputs * columns]."""
+        shape = (rows, self.columns)
+        arrays = [decode(content, raw.datatype, shape) for content in raw.contents.values()]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
+
+
 class AnswerLog:
     """The answers of one cell."""
 
     def __init__(
         self,
         draws: Sequence[Draw],
-        columns: int,
+        answer: AnswerForm,
         window_s: tuple[float, float],
     ) -> None:
         """Expects answers to ``draws``.
 
         Args:
             draws: The requests; all of one number of rows.
-            columns: Elements of a row.
+            answer: What an answer is made of.
             window_s: Answers that come from its begin up to its end count for the costs.
         """
         self.costs = CostSums()
@@ -97,7 +125,7 @@ class AnswerLog:
         self.malformed = 0
         self.malformed_text = ""
         self._draws = draws
-        self._columns = columns
+        self._answer = answer
         self._window_s = window_s
         self._expected: Sequence[NDArray[np.float64]] | None = None
         self._row_gate = 0.0
@@ -111,7 +139,7 @@ class AnswerLog:
         """Also compares with the right answers.
 
         Args:
-            expected: For each of the source's tables the right answers [T, H].
+            expected: For each of the source's tables the right answers, outputs side by side.
             row_gate: The largest relative error of a row that is right.
         """
         self._expected = expected
@@ -125,23 +153,23 @@ class AnswerLog:
     def add(self, number: int, response: bytes, done_s: float) -> None:
         """Takes the answer to request ``number`` that was there at ``done_s``."""
         draw = self._draws[number]
-        shape = (len(draw.indices), self._columns)
+        rows = len(draw.indices)
         try:
-            raw = raw_result(pb.ModelInferResponse.FromString(response), shape)
+            raw = self._answer.read(response, rows)
         except (InferenceError, DecodeError) as error:
             self.malformed += 1
             self.malformed_text = self.malformed_text or str(error)
             return
         if self._window_s[0] <= done_s < self._window_s[1]:
-            self.costs.add(raw.cost, shape[0])
+            self.costs.add(raw.cost, rows)
         if self._expected is None:
             return
         for kept in self._kept[number]:
-            if kept.raw.content == raw.content and kept.raw.datatype is raw.datatype:
+            if kept.raw.contents == raw.contents and kept.raw.datatype is raw.datatype:
                 kept.times += 1
                 return
         self._kept[number].append(_Kept(raw))
-        self._kept_bytes += len(raw.content)
+        self._kept_bytes += sum(map(len, raw.contents.values()))
         if self._kept_bytes > MAX_KEPT_BYTES:
             self.settle()
 
@@ -152,7 +180,7 @@ class AnswerLog:
         for draw, kept_answers in zip(self._draws, self._kept, strict=True):
             expected = self._expected[draw.table][draw.indices]
             for kept in kept_answers:
-                answer = decode(kept.raw.content, kept.raw.datatype, expected.shape)
+                answer = self._answer.rows_of(kept.raw, len(expected))
                 self.errors += compare(answer, expected, self._row_gate, kept.times)
                 self._settle_versus(draw, answer, kept.times)
             kept_answers.clear()

@@ -9,6 +9,7 @@ that.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,8 @@ _UNFUSED = {Datatype[dtype.name]: limit for dtype, limit in EAGER_ERROR_LIMIT.it
 _FLOAT32_GATES = ("fused", "textbook")
 # Two served answers are each off, independently: together by up to the sum of both bounds.
 _BETWEEN_MODELS = {datatype: 2 * limit for datatype, limit in _UNFUSED.items()}
+# What the bounds of _UNFUSED are for.
+MLP_ROUNDINGS = 5
 _ROW_FACTOR = 3.0
 _MODEL_DTYPES = {dtype.value: Datatype[dtype.name] for dtype in DType}
 _COARSENESS = (Datatype.FP32, Datatype.FP16, Datatype.BF16)
@@ -72,7 +75,9 @@ class Errors:
         return _ratio(self.squared_error, self.squared_norm)
 
 
-def gate_for(backend: str, dtype: str, datatype: Datatype, *, exact: bool) -> Gate:
+def gate_for(
+    backend: str, dtype: str, datatype: Datatype, *, exact: bool, roundings: int = 0
+) -> Gate:
     """Returns the gate for a model's answers.
 
     Args:
@@ -80,23 +85,32 @@ def gate_for(backend: str, dtype: str, datatype: Datatype, *, exact: bool) -> Ga
         dtype: What the model computes in: fp32, fp16 or bf16; an unknown one counts as bf16.
         datatype: What travels. The coarser of the two decides.
         exact: Whether the answers are compared with exact ones or with another model's.
+        roundings: How often an element is rounded on its way through an expression, if each of its
+            operations is; 0 for an MLP.
     """
     computed = _MODEL_DTYPES.get(dtype, Datatype.BF16)
     coarser = max(computed, datatype, key=_COARSENESS.index)
     if not exact:
         return Gate.of(_BETWEEN_MODELS[coarser])
-    return Gate.of((_FUSED if backend in _FLOAT32_GATES else _UNFUSED)[coarser])
+    if backend in _FLOAT32_GATES:
+        return Gate.of(_FUSED[coarser])
+    # Independent errors add up by their squares.
+    longer = max(1.0, math.sqrt(roundings / MLP_ROUNDINGS))
+    return Gate.of(longer * _UNFUSED[coarser])
 
 
 def compare(
     answer: NDArray[np.floating], expected: NDArray[np.float64], row_gate: float, times: int = 1
 ) -> Errors:
     """Compares the rows of an answer [M, H] that came ``times`` times with what was expected [M, H]."""
+    if not np.isfinite(expected).all():
+        answer, expected = _without_equals(answer, expected)
     difference = answer.astype(np.float64) - expected
     squared_errors = np.einsum("mh,mh->m", difference, difference)
     # A row with NaN or infinity where a number belongs is as wrong as can be.
     squared_errors = np.where(np.isfinite(squared_errors), squared_errors, np.inf)
-    squared_norms = np.einsum("mh,mh->m", expected, expected)
+    known = np.where(np.isfinite(expected), expected, 0)
+    squared_norms = np.einsum("mh,mh->m", known, known)
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.sqrt(squared_errors / squared_norms)
     # An expected row of zeros: only zeros are right.
@@ -108,6 +122,14 @@ def compare(
         squared_norm=times * float(squared_norms.sum()),
         worst_row=float(relative.max(initial=0.0)),
     )
+
+
+def _without_equals(
+    answer: NDArray[np.floating], expected: NDArray[np.float64]
+) -> tuple[NDArray[np.floating], NDArray[np.float64]]:
+    """Puts zeros into both wherever both have the same infinity, or NaN."""
+    same = ~np.isfinite(expected) & ((answer == expected) | (np.isnan(answer) & np.isnan(expected)))
+    return np.where(same, 0, answer), np.where(same, 0, expected)
 
 
 def problems(errors: Errors, gate: Gate) -> list[str]:

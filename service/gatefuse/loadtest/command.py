@@ -22,8 +22,10 @@ from gatefuse.loadtest.options import Options, add_arguments, options_of
 from gatefuse.loadtest.plan import plan_cells
 from gatefuse.loadtest.progress import Progress
 from gatefuse.loadtest.stats import CellResult, Ratio, compare_models, summarise
-from gatefuse.loadtest.table import cells_of, header, notes, ratio_line, text_table
-from gatefuse.messages import ModelMetadata, ServerMetadata, single_input
+from gatefuse.loadtest.table import cells_of, header, notes, ratio_line
+from gatefuse.loadtest.targets import targets_of
+from gatefuse.messages import ModelMetadata, ServerMetadata
+from gatefuse.text_table import text_table
 from gatefuse.wire import Datatype
 
 __all__ = ["add_arguments", "run"]
@@ -86,11 +88,12 @@ def run_test(options: Options, command: str) -> Report:
     with Client(options.url, timeout_s=options.timeout_s) as client:
         server = client.metadata()
         models = tuple(client.model_metadata(name) for name in options.models)
-    targets = [_target(model, is_first=number == 0) for number, model in enumerate(models)]
+    targets = targets_of(models, evaluated=options.check and options.exact is None)
     datatype = options.datatype or Datatype.parse(models[0].inputs[0].datatype)
-    setup = _setup(options, models, datatype)
+    setup = _setup(options, models, targets[0], datatype)
+    evaluated = all(target.expression for target in targets)
     with Fleet(setup) as fleet:
-        if options.check and options.exact is None:
+        if options.check and options.exact is None and not evaluated:
             fleet.probe(targets[0])
         results = _run_cells(options, targets, datatype, fleet)
     return Report(
@@ -99,7 +102,7 @@ def run_test(options: Options, command: str) -> Report:
         models=models,
         results=tuple(results),
         ratios=tuple(compare_models(results)),
-        checked_against=_checked_against(options),
+        checked_against=_checked_against(options, evaluated=evaluated),
     )
 
 
@@ -141,23 +144,19 @@ def _run_cells(
     return results
 
 
-def _target(model: ModelMetadata, *, is_first: bool) -> Target:
-    return Target(
-        name=model.name,
-        input_name=single_input(model),
-        backend=model.properties.get("backend", ""),
-        dtype=model.properties.get("dtype", ""),
-        is_first=is_first,
-    )
-
-
-def _setup(options: Options, models: Sequence[ModelMetadata], datatype: Datatype) -> Setup:
+def _setup(
+    options: Options, models: Sequence[ModelMetadata], first: Target, datatype: Datatype
+) -> Setup:
     path = options.exact or options.inputs
+    if path and len(first.inputs) + len(first.outputs) > 2:
+        raise ValueError("--exact and --inputs are for models of one input and one output")
     return Setup(
         url=options.url,
         source=SourceSpec(
             columns=_columns(options, models),
             layers=_layers(options, models[0]),
+            inputs=len(first.inputs),
+            outputs=len(first.outputs),
             path=str(path) if path else "",
             exact=options.exact is not None,
             seed=options.seed,
@@ -196,14 +195,18 @@ def _gate(options: Options, target: Target, datatype: Datatype) -> Gate | None:
         return None
     if options.max_error is not None:
         return Gate.of(options.max_error)
-    return gate_for(target.backend, target.dtype, datatype, exact=options.exact is not None)
+    roundings = len(target.program.steps) if target.expression else 0
+    exact = options.exact is not None or bool(target.expression)
+    return gate_for(target.backend, target.dtype, datatype, exact=exact, roundings=roundings)
 
 
-def _checked_against(options: Options) -> str:
+def _checked_against(options: Options, *, evaluated: bool) -> str:
     if not options.check:
         return "nothing: --no-check"
     if options.exact is not None:
         return f"the exact answers of {options.exact.name}"
+    if evaluated:
+        return "the expression in float64"
     return f"{options.models[0]}'s answer to each row alone"
 
 

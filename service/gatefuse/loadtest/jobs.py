@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from gatefuse.loadtest.checks import Errors
 from gatefuse.loadtest.plan import Load
+from gatefuse_kernels.expression import Program, parse_program
 
 
 class LoadTestError(Exception):
@@ -20,10 +21,15 @@ class LoadTestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """Where rows come from: a safetensors file, or random numbers of ``columns`` for a server's ``layers``."""
+    """Where rows come from: a safetensors file, or random numbers of ``columns`` for a server's ``layers``.
+
+    A model's inputs are side by side in a row, ``inputs`` of them, and its outputs in an answer.
+    """
 
     columns: int
     layers: list[int] | None
+    inputs: int = 1
+    outputs: int = 1
     path: str = ""
     exact: bool = False
     seed: int = 0
@@ -46,13 +52,24 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What has to be known of a model to send it requests."""
+    """What has to be known of a model to send it requests, and to know the right answers.
+
+    ``expression`` is empty where the right answers cannot be computed from it.
+    """
 
     name: str
-    input_name: str
+    inputs: list[str]
+    outputs: list[str]
     backend: str
     dtype: str
     is_first: bool
+    expression: str = ""
+    constants: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Program:
+        """The parsed expression."""
+        return parse_program(self.expression, self.constants, outputs=self.outputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,27 +15,8 @@ from numpy.typing import NDArray
 
 from gatefuse.loadtest.stats import CellResult
 from gatefuse.loadtest.table import number, size
+from gatefuse.plot_style import COLOURS, STYLE
 
-# Told apart in print and by colour-blind readers: the first of Okabe and Ito's set.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_INK = "#333a45"
-_GRID = "#e4e7ec"
-_STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#9aa3b0",
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.labelcolor": _INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "font.size": 9.5,
-    "grid.color": _GRID,
-    "legend.frameon": False,
-    "svg.hashsalt": "gatefuse",
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-}
 _PAGE_WIDTH = 12.2
 _PANEL_HEIGHT = 2.9
 _MAX_COLUMNS = 3
@@ -71,7 +51,7 @@ def _bytes(tick: float, _: float) -> str:
 
 def plots(results: Sequence[CellResult]) -> list[Plot]:
     """Returns the report's plots; one whose figures nobody has is left out."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         wanted = [
             _throughput(results),
             _percentiles(results),
@@ -257,4 +237,4 @@ def _load_axis(results: Sequence[CellResult]) -> str:
 
 
 def _colour(index: int) -> str:
-    return _COLOURS[index % len(_COLOURS)]
+    return COLOURS[index % len(COLOURS)]

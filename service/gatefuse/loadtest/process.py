@@ -21,14 +21,15 @@ import time
 from collections.abc import Callable
 from json import loads
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import grpc
 import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from gatefuse.loadtest.answers import AnswerLog, FirstAnswers
+from gatefuse.loadtest.answers import AnswerForm, AnswerLog, FirstAnswers
+from gatefuse.loadtest.evaluate import evaluate, rounded
 from gatefuse.loadtest.jobs import CellJob, CellReport, Setup, Target, setup_of, to_line
 from gatefuse.loadtest.runner import Runner, connect
 from gatefuse.loadtest.schedule import arrival_times
@@ -39,9 +40,10 @@ from gatefuse.loadtest.sources import (
     file_tables,
     random_tables,
 )
-from gatefuse.messages import Rows, infer_request, method, raw_result
-from gatefuse.wire import Datatype, decode, encode
-from gatefuse_protos import open_inference_pb2 as pb
+from gatefuse.messages import Rows, infer_request, method
+from gatefuse.wire import Datatype, encode
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 CONNECT_TIMEOUT_S = 15.0
 # Different requests of a cell: enough that rows meet ever other neighbours, few enough to fit in
@@ -61,10 +63,12 @@ class Sender:
         self._tables: tuple[LayerRows, ...] = (
             file_tables(Path(source.path), exact=source.exact, layers=source.layers)
             if source.path
-            else random_tables(source.columns, source.layers or [None], source.seed)
+            else random_tables(source.inputs * source.columns, source.layers or [None], source.seed)
         )
+        self._columns = self._tables[0].inputs.shape[1] // source.inputs
         self._expected = [t.exact for t in self._tables if t.exact is not None]
-        self._first = FirstAnswers([table.inputs for table in self._tables])
+        width = source.outputs * self._columns
+        self._first = FirstAnswers([(len(table.inputs), width) for table in self._tables])
 
     async def probe(self, target: Target) -> list[NDArray[np.float64]]:
         """Asks for every row on its own: nothing can be mixed up in a batch of one."""
@@ -73,15 +77,15 @@ class Sender:
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channels[0].unary_unary(
                 method("ModelInfer"), None, None
             )
+            form = AnswerForm(target.outputs, self._columns)
             expected = []
             for number, table in enumerate(self._tables):
-                count, columns = table.inputs.shape
-                answers = np.empty((count, columns), np.float64)
+                count = len(table.inputs)
+                answers = np.empty((count, len(target.outputs) * self._columns), np.float64)
                 for row in range(count):
                     request = self._request(target, Draw(number, np.array([row])))
                     response = await call(request, timeout=self._setup.timeout_s)
-                    raw = raw_result(pb.ModelInferResponse.FromString(response), (1, columns))
-                    answers[row] = decode(raw.content, raw.datatype, (columns,))
+                    answers[row] = form.rows_of(form.read(response, 1), 1)
                 expected.append(answers)
         finally:
             await channels[0].close()
@@ -132,17 +136,41 @@ class Sender:
     def _log(
         self, job: CellJob, draws: tuple[Draw, ...], window_s: tuple[float, float]
     ) -> AnswerLog:
-        log = AnswerLog(draws, self._tables[0].inputs.shape[1], window_s)
+        log = AnswerLog(draws, AnswerForm(job.target.outputs, self._columns), window_s)
         if job.row_gate is not None:
-            log.check(self._expected, job.row_gate)
+            log.check(self._right_answers(job.target), job.row_gate)
             log.compare_with(self._first, learning=job.target.is_first)
         return log
 
+    def _right_answers(self, target: Target) -> list[NDArray[np.float64]]:
+        if not target.expression:
+            return self._expected
+        # The inputs are rounded to what travels, and then to what the model computes in.
+        datatypes = (self._datatype, Datatype[target.dtype.upper()])
+        answers = []
+        for table in self._tables:
+            values = rounded(table.inputs, *datatypes)
+            inputs = dict(zip(target.inputs, self._inputs(target, values), strict=True))
+            answers.append(np.concatenate(evaluate(target.program, inputs), axis=1))
+        return answers
+
     def _request(self, target: Target, draw: Draw) -> bytes:
         table = self._tables[draw.table]
-        inputs = table.inputs[draw.indices]
-        rows = Rows(encode(inputs, self._datatype), inputs.shape, self._datatype)
-        return infer_request(target.name, target.input_name, rows, table.layer).SerializeToString()
+        shape = (len(draw.indices), self._columns)
+        inputs = {
+            name: Rows(encode(values, self._datatype), shape, self._datatype)
+            for name, values in zip(
+                target.inputs, self._inputs(target, table.inputs[draw.indices]), strict=True
+            )
+        }
+        # Answers must have the outputs in this order; a single one need not be asked for.
+        outputs = target.outputs if len(target.outputs) > 1 else None
+        return infer_request(target.name, inputs, table.layer, outputs).SerializeToString()
+
+    @staticmethod
+    def _inputs(target: Target, rows: NDArray[_Scalar]) -> list[NDArray[_Scalar]]:
+        """Parts rows into the model's inputs."""
+        return np.split(rows, len(target.inputs), axis=1)
 
 
 def _report(

@@ -22,7 +22,10 @@ MIN_ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class LayerRows:
-    """Rows [T, H] for one layer, and the exact answers [T, H] if they are known."""
+    """Rows for one layer, and the exact answers if they are known.
+
+    ``inputs`` [T, N * columns] holds a model's N inputs side by side, ``exact`` its outputs.
+    """
 
     layer: int | None
     inputs: NDArray[np.float32]

@@ -79,20 +79,6 @@ def times(value: float | None) -> str:
     return _NOTHING if value is None else f"{value:.2f}x"
 
 
-def text_table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns rows of cells in columns: the first left-aligned, a rule under the first row."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([lines[0], rule, *lines[1:]])
-
-
 def ratio_line(ratio: Ratio) -> str:
     """Returns one comparison in words."""
     return (

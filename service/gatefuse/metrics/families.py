@@ -4,6 +4,7 @@ A call site never touches these: it uses the typed methods of `record`.
 """
 
 import os
+from itertools import chain
 
 from prometheus_client import Counter, Gauge, Histogram, values
 
@@ -36,9 +37,10 @@ SHED_REASONS = ("queue_full", "deadline", "draining", "no_replica")
 INVALID_REASONS = ("shape", "dtype", "size", "mismatch", "model")
 CANCEL_PHASES = ("queued", "executing")
 REPLICA_STATES = ("starting", "warming", "ready", "failed", "dead")
-REPLICA_HOPS = ("to_replica", "from_replica")
-DEVICE_HOPS = (*REPLICA_HOPS, "h2d", "d2h")
-HOPS = ("grpc_in", "grpc_out", *DEVICE_HOPS)
+# There, and back.
+REPLICA_HOPS = (("to_replica", "from_replica"),)
+DEVICE_HOPS = (*REPLICA_HOPS, ("h2d", "d2h"))
+HOPS = ("grpc_in", "grpc_out", *chain.from_iterable(DEVICE_HOPS))
 CALL_OUTCOMES = ("ok", "expired", "failed", "died", "timeout")
 
 requests = Counter("gatefuse_requests", "Finished RPCs.", ["method", "code"])
@@ -140,6 +142,19 @@ flops = Counter(
 )
 transfer_bytes = Counter(
     "gatefuse_transfer_bytes", "Bytes moved by the service's own copies.", ["hop"]
+)
+audit_ratio = Gauge(
+    "gatefuse_counter_audit_ratio",
+    "What `gatefuse audit` last measured by what was counted; 1 is exact. Absent where the service was given no "
+    "audit's result.",
+    ["check"],
+    multiprocess_mode="max",
+)
+audit_timestamp = Gauge(
+    "gatefuse_counter_audit_timestamp_seconds",
+    "When that audit ended, in seconds since 1970.",
+    ["check"],
+    multiprocess_mode="max",
 )
 build_info = Gauge(
     "gatefuse_build_info", "Constant 1, labelled with versions.", ["version", "python", "grpc"],

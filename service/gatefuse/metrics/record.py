@@ -1,7 +1,7 @@
 """Typed methods that count what happened: the call sites' only way to the families."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gatefuse.batcher import Trigger
 from gatefuse.link import DoneMessage, ServedModel
@@ -138,16 +138,18 @@ class ModelMetrics:
         _batches(trigger).inc()
 
     def computed(
-        self, device: str, rows: int, batch_bytes: int, done: DoneMessage, call_s: float
+        self, device: str, rows: int, moved: tuple[int, int], done: DoneMessage, call_s: float
     ) -> None:
-        """A worker finished a batch of `rows` rows, `batch_bytes` long, which travelled there and back."""
+        """A worker finished a batch of `rows` rows; `moved` are the bytes that travelled there, and back."""
         self._calls_ok.observe(call_s)
         _overhead.observe(max(0.0, call_s - done.inside_s))
         _busy(*self._labels, device).inc(done.device_s)
         if done.padded_rows > rows:
             self._padding.inc(done.padded_rows - rows)
-        for hop in families.REPLICA_HOPS if device == "cpu" else families.DEVICE_HOPS:
-            _hops(hop).inc(batch_bytes)
+        hops = families.REPLICA_HOPS if device == "cpu" else families.DEVICE_HOPS
+        for there, back in hops:
+            _hops(there).inc(moved[0])
+            _hops(back).inc(moved[1])
         replayed = False
         for entry in done.entries:
             self._count_kernel(entry)
@@ -196,6 +198,13 @@ def replica_restarted(cause: str) -> None:
 def describe_build(version: str, python: str, grpc: str) -> None:
     """Sets the build gauge."""
     families.build_info.labels(version, python, grpc).set(1)
+
+
+def describe_audit(checks: Mapping[str, tuple[float, float]]) -> None:
+    """Sets the audit gauges: ratio and time, in seconds since 1970, of each check that was made."""
+    for check, (ratio, timestamp_s) in checks.items():
+        families.audit_ratio.labels(check).set(ratio)
+        families.audit_timestamp.labels(check).set(timestamp_s)
 
 
 def _describe(model: ServedModel) -> None:

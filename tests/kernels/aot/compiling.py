@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.kernels.aot.facts import Facts, facts_of
 from tests.kernels.aot.jobs import Job
 from tests.kernels.aot.launches import LAUNCHES
-from tests.kernels.aot.offline import compiling_for
+
+from gatefuse_kernels.aot.offline import compiling_for
 
 
 def compile_job(job: Job) -> list[Facts]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import triton
+from gatefuse_kernels.aot.resources import resources_of
 
 _ASYNC_COPY = re.compile(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\] *, *\[[^]]*\] *, *(0x\w+)")
 _TENSOR_CORES = re.compile(r"wgmma\.mma_async|mma\.sync|tcgen05\.mma")
@@ -76,7 +73,7 @@ class Facts:
 def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, made: Any) -> Facts:
     """Read a compiled kernel."""
     ptx = made.asm["ptx"]
-    registers, stack = _resources(made.asm["cubin"])
+    resources = resources_of(made)
     # Without a wait nothing stands before it.
     before, _, after = ptx.partition(_WAIT) if _WAIT in ptx else ("", "", ptx)
     early, late = _READ.findall(before), _READ.findall(after)
@@ -87,9 +84,9 @@ def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, 
         capability=capability,
         dtype=dtype,
         is_aligned=aligned,
-        registers=registers,
-        stack_bytes=stack,
-        shared_bytes=made.metadata.shared,
+        registers=resources.registers,
+        stack_bytes=resources.stack_bytes,
+        shared_bytes=resources.shared_bytes,
         tensor_cores=len(_TENSOR_CORES.findall(ptx)),
         wgmma=ptx.count("wgmma.mma_async"),
         copied_bytes=tuple(sorted({int(size, 16) for size in _ASYNC_COPY.findall(ptx)})),
@@ -103,15 +100,3 @@ def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, 
         unhinted_after_wait=sum(_READ_ONCE not in read for read in late),
         float64=len(re.findall(r"\.f64\b", ptx)),
     )
-
-
-def _resources(cubin: bytes) -> tuple[int, int]:
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [str(tool), "--dump-resource-usage", file.name]
-        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
-    assert found, text
-    return int(found[1]), int(found[2])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from unittest.mock import patch
 
 import torch
 from tests.kernels.aot.jobs import Job
 
 from gatefuse_kernels import dtypes
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.swiglu import launcher
 from gatefuse_kernels.swiglu.gate import launch_gate
 from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.swiglu.textbook import launch_textbook
@@ -29,8 +27,7 @@ def _weights(job: Job) -> MlpWeights:
 
 
 def _launcher(job: Job) -> Launcher:
-    with patch.object(launcher, "profile_of", lambda device: job.device):
-        return Launcher(_weights(job))
+    return Launcher(_weights(job), job.device)
 
 
 def _gate_up(job: Job) -> None:

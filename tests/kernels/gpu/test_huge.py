@@ -15,8 +15,11 @@ from tests.kernels.gpu.forms import CUDA, build
 from tests.kernels.gpu.right import assert_right
 
 from gatefuse_kernels import gated, reference
+from gatefuse_kernels.elementwise import build_elementwise
+from gatefuse_kernels.expression import parse_program
+from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.shapes import Activation
+from gatefuse_kernels.shapes import Activation, DType
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("huge")]
 
@@ -127,6 +130,31 @@ def test_the_gate_in_place_in_a_merged_matrix() -> None:
     assert torch.equal(gate[:100], first)
     assert torch.equal(gate[-100:], last)
     assert torch.equal(up[-100:], kept)
+
+
+@pytest.mark.parametrize("text", ["silu(g) * u", "silu(g) * u * v"])
+def test_an_elementwise_program(text: str) -> None:
+    """DeepSpeed#8590 again: in generated kernels, in runs of elements and in tiles of rows and columns."""
+    width = 14_336
+    rows = LIMIT // width + 160
+    program = parse_program(text, {}, ["v"])
+    guarded = torch.full((rows + 2, width), math.nan, dtype=torch.bfloat16, device=CUDA)
+    g = noise(rows, width, seed=1, dtype=torch.bfloat16, device=CUDA)
+    u = g.flip(1)
+    call_program = build_elementwise(
+        "fused",
+        program,
+        vectors={"v": torch.ones(width, dtype=torch.bfloat16, device=CUDA)},
+        ledger=Ledger(),
+        dtype=DType.BF16,
+        device=CUDA,
+        max_rows=rows,
+    )
+    out = guarded[1:-1]
+    call_program([g, u], [out])
+    assert guarded[0].isnan().all()
+    assert guarded[-1].isnan().all()
+    _assert_gated_in_parts(out, g, u)
 
 
 def _assert_gated_in_parts(out: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> None:

@@ -10,10 +10,7 @@ from tests.kernels.cases import make_rows, make_weights
 from tests.kernels.gpu.forms import CUDA
 from tests.kernels.gpu.watching import counted, profiled
 
-from gatefuse_kernels import dtypes
 from gatefuse_kernels.backends import build_mlp
-from gatefuse_kernels.elementwise import build_elementwise
-from gatefuse_kernels.expression import parse_expression
 from gatefuse_kernels.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.shapes import DType
@@ -62,17 +59,3 @@ def test_a_capture_runs_nothing() -> None:
     assert profiled(lambda: captured.extend(captured_kernels(work))) == []
     assert len(captured) == 1
     assert x.eq(1).all()
-
-
-@pytest.mark.parametrize("text", ["x", "gelu(x) * 2 + 1", "2 / (1 + exp(-x))"])
-def test_elementwise_launches_equal_the_profilers(text: str) -> None:
-    ledger = Ledger()
-    run = build_elementwise(
-        parse_expression(text, {}), ledger=ledger, dtype=DType.BF16, max_rows=64
-    )
-    x = torch.randn(64, 4096, device=CUDA).to(dtypes.to_torch(DType.BF16))
-    out = torch.empty_like(x)
-    run(x, out)
-    ledger.drain()
-    names = profiled(lambda: run(x, out))
-    assert counted(ledger) == len(names), names

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
-from gatefuse.loadtest.answers import AnswerLog, FirstAnswers
+from gatefuse.loadtest.answers import AnswerForm, AnswerLog, FirstAnswers
 from gatefuse.loadtest.checks import Errors, Gate, compare, gate_for, problems
 from gatefuse.loadtest.sources import Draw
+from gatefuse.messages import InferenceError
 from gatefuse.wire import Datatype, encode
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -139,8 +140,11 @@ def _response(
     return response.SerializeToString()
 
 
+FORM = AnswerForm(["output"], 4)
+
+
 def _log(row_gate: float = 1e-2) -> AnswerLog:
-    log = AnswerLog(DRAWS, 4, (10.0, 20.0))
+    log = AnswerLog(DRAWS, FORM, (10.0, 20.0))
     log.check([TABLE.astype(np.float64)], row_gate)
     return log
 
@@ -213,14 +217,14 @@ def test_memory_is_bounded_by_comparing_at_once(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_a_check_only_costs_are_kept() -> None:
-    log = AnswerLog(DRAWS, 4, (10.0, 20.0))
+    log = AnswerLog(DRAWS, FORM, (10.0, 20.0))
     log.add(0, _response(TABLE[[1, 0]]), 15.0)
     log.settle()
     assert (log.costs.answers, log.errors.rows) == (1, 0)
 
 
 def test_models_are_compared_by_the_rows_that_both_have_answered() -> None:
-    first = FirstAnswers([TABLE])
+    first = FirstAnswers([TABLE.shape])
     learning = _log()
     learning.compare_with(first, learning=True)
     learning.add(0, _response(TABLE[[0, 1]]), 15.0)
@@ -232,3 +236,34 @@ def test_models_are_compared_by_the_rows_that_both_have_answered() -> None:
     assert learning.versus_errors.rows == 0
     assert other.versus_errors.rows == 1
     assert other.versus_errors.worst_row == pytest.approx(1e-3, rel=0.01)
+
+
+def test_what_is_no_number_is_right_where_it_is_expected() -> None:
+    expected = np.array([[np.nan, np.inf, 3.0, 4.0], [1.0, -np.inf, 2.0, 2.0]])
+    assert compare(expected.astype(np.float32), expected, 1e-3).relative == 0
+    for column, wrong in ((0, 1.0), (0, np.inf), (1, -np.inf), (1, np.nan), (2, np.nan)):
+        answer = expected.astype(np.float32)
+        answer[0, column] = wrong
+        errors = compare(answer, expected, 1e-3)
+        assert (errors.rows, errors.wrong_rows) == (2, 1)
+
+
+def test_an_expression_of_many_roundings_has_a_wider_gate() -> None:
+    def gate(backend: str, roundings: int) -> float:
+        return gate_for(backend, "bf16", Datatype.BF16, exact=True, roundings=roundings).total
+
+    assert gate("eager", 0) == gate("eager", 3) == gate("eager", 5)
+    assert gate("eager", 20) == pytest.approx(2 * gate("eager", 5))
+    assert gate("fused", 20) == gate("fused", 0)
+
+
+def test_outputs_are_compared_side_by_side() -> None:
+    form = AnswerForm(["a", "b"], 2)
+    response = pb.ModelInferResponse()
+    for name, values in (("a", [1, 2]), ("b", [3, 4])):
+        response.outputs.add(name=name, datatype="FP32", shape=(1, 2))
+        response.raw_output_contents.append(np.array(values, np.float32).tobytes())
+    raw = form.read(response.SerializeToString(), 1)
+    np.testing.assert_array_equal(form.rows_of(raw, 1), [[1, 2, 3, 4]])
+    with pytest.raises(InferenceError, match="the answer has a, b, not b, a"):
+        AnswerForm(["b", "a"], 2).read(response.SerializeToString(), 1)

@@ -228,3 +228,44 @@ def test_no_process_stays(fake_url: str, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(KeyboardInterrupt):
         _load(fake_url, "fused", "--concurrency", "1", "--no-check", "--processes", "2")
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+GATE = ("--rows", "1,5", "--concurrency", "2", "--columns", "24")
+
+
+def test_an_expression_is_checked_against_float64(
+    fake_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for datatype in ("FP32", "BF16"):
+        assert _load(fake_url, "gate", *GATE, "--datatype", datatype) == 0
+        text = capsys.readouterr().out
+        assert "rows checked against the expression in float64" in text
+        assert "WRONG" not in text
+
+
+def test_a_wrong_answer_to_an_expression_is_found(
+    fake_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _load(fake_url, "gate,gate-sloppy", *GATE) == EXIT_WRONG
+    wrong = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG")]
+    assert wrong
+    assert all(line.startswith("WRONG: gate-sloppy") for line in wrong)
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "text"),
+    [
+        ("gate,identity", (), "the inputs of identity are x, not g, u"),
+        ("identity,gate", (), "the inputs of gate are g, u, not x"),
+        ("gate", ("--exact", str(TRUTH)), "for models of one input and one output"),
+    ],
+)
+def test_models_and_options_that_do_not_go_together(
+    fake_url: str,
+    models: str,
+    options: tuple[str, ...],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _load(fake_url, models, *options) == EXIT_USAGE
+    assert text in capsys.readouterr().err

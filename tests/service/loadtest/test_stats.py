@@ -12,7 +12,8 @@ from gatefuse.loadtest.checks import Errors, Gate
 from gatefuse.loadtest.jobs import CellJob, CellReport, Target
 from gatefuse.loadtest.plan import Cell, Load
 from gatefuse.loadtest.stats import CellResult, Latency, compare_models, summarise
-from gatefuse.loadtest.table import cells_of, header, notes, number, ratio_line, size, text_table
+from gatefuse.loadtest.table import cells_of, header, notes, number, ratio_line, size
+from gatefuse.text_table import text_table
 
 GATE = Gate.of(1e-2)
 
@@ -207,7 +208,8 @@ def test_reports_and_jobs_survive_json() -> None:
         {
             "target": {
                 "name": "m",
-                "input_name": "x",
+                "inputs": ["x"],
+                "outputs": ["y"],
                 "backend": "fused",
                 "dtype": "bf16",
                 "is_first": True,
@@ -219,5 +221,5 @@ def test_reports_and_jobs_survive_json() -> None:
             "row_gate": None,
         }
     )
-    assert job.target == Target("m", "x", "fused", "bf16", is_first=True)
+    assert job.target == Target("m", ["x"], ["y"], "fused", "bf16", is_first=True)
     assert job.load == Load(rate=5.0, arrivals="fixed")

@@ -1,0 +1,1 @@
+"""`gatefuse audit`: what is counted held against what the GPU did."""

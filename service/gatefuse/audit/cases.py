@@ -1,0 +1,104 @@
+"""What is asked of each model of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gatefuse.config import ModelConfig
+from gatefuse_kernels.audit.cases import Case, MlpCase, ProgramCase
+from gatefuse_kernels.hf_config import read_config
+from gatefuse_kernels.shapes import Activation, MlpShape
+
+_ACTIVATIONS = {
+    "swiglu": Activation.SILU,
+    "geglu": Activation.GELU_TANH,
+    "reglu": Activation.RELU,
+}
+_BUCKET_STEP = 16
+_STEPS_A_DOUBLING = 64
+_FREE_COLUMNS = 4096
+"""Of a program whose columns nobody fixed."""
+
+
+def request_rows(max_batch_rows: int) -> tuple[int, ...]:
+    """Row counts of requests that between them replay every graph and meet every plan.
+
+    Graphs are captured at multiples of 16, at powers of two and at the largest batch; one request is
+    larger than any batch, and some lie just above a power of two.
+    """
+    counts = {1, 2, 3, max_batch_rows, max_batch_rows + max_batch_rows // 5 + 1}
+    rows = _BUCKET_STEP
+    while rows < max_batch_rows:
+        counts.add(rows)
+        # Graphs lie at least some percent apart.
+        rows += max(1, rows // (_STEPS_A_DOUBLING * _BUCKET_STEP)) * _BUCKET_STEP
+    power = 1
+    while power < max_batch_rows:
+        counts.update((power, power + 1))
+        power *= 2
+    return tuple(sorted(counts))
+
+
+def byte_cases(
+    models: Sequence[ModelConfig], rows: Sequence[int], elements: int
+) -> tuple[Case, ...]:
+    """What the counters look at: MLPs at `rows`, programs at `elements` and at their largest batch.
+
+    Args:
+        models: of the configuration.
+        rows: of MLPs, those above a model's largest batch left out; none for every graph's.
+        elements: of each tensor of a program.
+    """
+    return tuple(
+        _mlp(model, rows) if model.is_mlp else _program(model, elements) for model in models
+    )
+
+
+def _backend(model: ModelConfig) -> str:
+    return "fused" if model.backend == "auto" else model.backend
+
+
+def _mlp(model: ModelConfig, rows: Sequence[int]) -> MlpCase:
+    most = model.batching.max_batch_rows
+    return MlpCase(
+        model=model.name,
+        backend=_backend(model),
+        dtype=model.dtype,
+        shape=_shape(model),
+        activation=_ACTIVATIONS[model.kind],
+        max_rows=most,
+        deterministic=model.deterministic,
+        rows=tuple(count for count in rows if count <= most),
+    )
+
+
+def _shape(model: ModelConfig) -> MlpShape:
+    if model.random is not None:
+        return MlpShape(model.random.hidden, model.random.intermediate)
+    assert model.checkpoint is not None
+    config = read_config(model.checkpoint / "config.json")
+    if config.hidden is None or config.intermediate is None:
+        raise ValueError(f"{model.checkpoint}: config.json does not name both widths")
+    return MlpShape(config.hidden, config.intermediate)
+
+
+def _program(model: ModelConfig, elements: int) -> ProgramCase:
+    assert model.expression is not None
+    columns = _columns(model)
+    rows = {max(1, elements // columns), model.batching.max_batch_rows}
+    return ProgramCase(
+        model=model.name,
+        backend=_backend(model),
+        dtype=model.dtype,
+        text=model.expression,
+        scalars=tuple(model.scalars.items()),
+        vectors=tuple(model.vectors),
+        outputs=model.outputs,
+        columns=columns,
+        rows=tuple(sorted(rows)),
+    )
+
+
+def _columns(model: ModelConfig) -> int:
+    lengths = [len(vector) for vector in model.vectors.values() if isinstance(vector, tuple)]
+    return model.columns or next(iter(lengths), min(model.max_columns, _FREE_COLUMNS))

@@ -1,0 +1,23 @@
+"""The YAML configuration: typed, checked once, every error names its key.
+
+The file is read by the process that starts the service; what the other processes need travels to them as these
+value types. Nothing here imports torch, ray or grpc.
+"""
+
+from gatefuse.config.constants import Vector, VectorFile
+from gatefuse.config.errors import ConfigError
+from gatefuse.config.model import Batching, ModelConfig, RandomWeights
+from gatefuse.config.reading import load_config, parse_config
+from gatefuse.config.service import ServiceConfig
+
+__all__ = [
+    "Batching",
+    "ConfigError",
+    "ModelConfig",
+    "RandomWeights",
+    "ServiceConfig",
+    "Vector",
+    "VectorFile",
+    "load_config",
+    "parse_config",
+]

@@ -1,0 +1,1 @@
+"""`gatefuse explain`: what fusion buys, in passes, bytes, launches and time, before anything runs."""

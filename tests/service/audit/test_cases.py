@@ -1,0 +1,62 @@
+"""What is asked of each model of a configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from gatefuse.audit.cases import byte_cases, request_rows
+from gatefuse.config import Batching, ModelConfig, RandomWeights
+from gatefuse_kernels.audit.cases import MlpCase, ProgramCase
+from gatefuse_kernels.plan import KNOWN_DEVICES, graph_buckets, plans_for
+from gatefuse_kernels.shapes import DType, MlpShape, bucket_for, row_buckets
+
+RANDOM = RandomWeights(hidden=4096, intermediate=14336)
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 100, 256, 1000, 8192, 65536])
+@pytest.mark.parametrize("device", ["nvidia-h200", "nvidia-l4"])
+def test_requests_replay_every_graph(most: int, device: str) -> None:
+    """Of the fused backend as of the compiled one, whose buckets are powers of two."""
+    shape = MlpShape(4096, 14336)
+    profile = KNOWN_DEVICES[device]
+    plans = plans_for(shape, DType.BF16, profile)
+    rows = request_rows(most)
+    for buckets in (
+        graph_buckets(most, shape, DType.BF16, profile, plans),
+        row_buckets(most),
+    ):
+        met = {bucket_for(count, buckets) for count in rows if count <= most}
+        assert met == set(buckets)
+    assert rows[-1] > most
+
+
+def test_an_mlp() -> None:
+    model = ModelConfig(
+        name="ffn", random=RANDOM, backend="auto", batching=Batching(max_batch_rows=64)
+    )
+    (case,) = byte_cases([model], [1, 64, 65], 10)
+    assert isinstance(case, MlpCase)
+    assert (case.backend, case.shape, case.rows) == ("fused", MlpShape(4096, 14336), (1, 64))
+
+
+def test_a_program_beyond_l2_and_at_its_largest_batch() -> None:
+    model = ModelConfig(
+        name="chain",
+        kind="elementwise",
+        expression="gelu(x) * scale + residual",
+        constants={"scale": 0.5},
+        columns=1000,
+    )
+    (case,) = byte_cases([model], [], 100_000_000)
+    assert isinstance(case, ProgramCase)
+    assert case.rows == (256, 100_000)
+    assert case.program == model.program
+
+
+def test_a_programs_columns_are_its_vectors() -> None:
+    model = ModelConfig(
+        name="chain", kind="elementwise", expression="x * v", constants={"v": (1.0, 2.0, 3.0)}
+    )
+    (case,) = byte_cases([model], [], 9)
+    assert isinstance(case, ProgramCase)
+    assert (case.columns, case.vectors, case.rows) == (3, ("v",), (3, 256))
