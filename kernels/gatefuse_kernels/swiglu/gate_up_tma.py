@@ -9,8 +9,8 @@ import triton.language as tl
 
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
-from gatefuse_kernels.swiglu.descriptors import WeightDescriptors, describe
-from gatefuse_kernels.swiglu.jit import device, kernel
+from gatefuse_kernels.swiglu.descriptors import describe
+from gatefuse_kernels.swiglu.jit import Variant, device, kernel
 from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
 
@@ -125,50 +125,56 @@ def swiglu_gate_up_tma(
         )
 
 
-def launch_gate_up_tma(
-    x: torch.Tensor,
-    weights: MlpWeights,
-    descriptors: WeightDescriptors,
-    h: torch.Tensor,
-    tile: Tile,
-    overlap: Overlap,
-    multiprocessors: int,
-) -> None:
-    """Launch on the current stream and device.
+class GateUpTma:
+    """The launch for one MLP's weights, one tile through descriptors and overlap.
 
-    Args:
-        x: `[M, H]`, contiguous, M >= 1, starting on 16 bytes.
-        weights: of x's dtype, both widths multiples of 16 bytes.
-        descriptors: of these weights.
-        h: `[M, I]`, contiguous, fully overwritten.
-        tile: from `plan.choose`.
-        overlap: when a dependent down may start.
-        multiprocessors: of the device.
+    Both widths are multiples of 16 bytes.
     """
-    rows, intermediate = h.shape
-    tiles = tile.grid(rows, intermediate)
-    whole = tiles - tile.halved_tiles(tiles, multiprocessors)
-    weight = descriptors.gate_up(tile.columns, tile.inner)
-    half = descriptors.gate_up(tile.columns // 2, tile.inner) if tile.halve_tail else weight
-    swiglu_gate_up_tma[(2 * tiles - whole,)](
-        describe(x, tile.rows, tile.inner),
-        weight,
-        half,
-        h,
-        rows,
-        whole,
-        HIDDEN=x.shape[1],
-        INTERMEDIATE=intermediate,
-        ACTIVATION=weights.activation.value,
-        BLOCK_ROWS=tile.rows,
-        BLOCK_COLUMNS=tile.columns,
-        BLOCK_INNER=tile.inner,
-        SWAPPED=tile.swapped,
-        GROUP=tile.group,
-        # By the tile, not by what is halved at this M: a row count must not make a variant.
-        HALVES=tile.halve_tail,
-        STARTS_EARLY=overlap is Overlap.EARLY,
-        STARTS_LATE=overlap is Overlap.LATE,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
+
+    def __init__(
+        self, weights: MlpWeights, tile: Tile, overlap: Overlap, multiprocessors: int
+    ) -> None:
+        """Launch nothing yet; `overlap` says when a dependent down may start."""
+        self._tile = tile
+        self._multiprocessors = multiprocessors
+        self._weight = describe(weights.gate_up, tile.columns, tile.inner)
+        self._half_weight = (
+            describe(weights.gate_up, tile.columns // 2, tile.inner)
+            if tile.halve_tail
+            else self._weight
+        )
+        self._variant = Variant(
+            swiglu_gate_up_tma,
+            {
+                "HIDDEN": weights.shape.hidden,
+                "INTERMEDIATE": weights.shape.intermediate,
+                "ACTIVATION": weights.activation.value,
+                "BLOCK_ROWS": tile.rows,
+                "BLOCK_COLUMNS": tile.columns,
+                "BLOCK_INNER": tile.inner,
+                "SWAPPED": tile.swapped,
+                "GROUP": tile.group,
+                # By the tile, not by what is halved at this M: a row count must not make a variant.
+                "HALVES": tile.halve_tail,
+                "STARTS_EARLY": overlap is Overlap.EARLY,
+                "STARTS_LATE": overlap is Overlap.LATE,
+            },
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+
+    def __call__(self, x: torch.Tensor, h: torch.Tensor) -> None:
+        """Compute h of x; see `GateUp`."""
+        tile = self._tile
+        rows, intermediate = h.shape
+        tiles = tile.grid(rows, intermediate)
+        halved = tile.halved_tiles(tiles, self._multiprocessors)
+        self._variant.launch(
+            tiles + halved,
+            describe(x, tile.rows, tile.inner),
+            self._weight,
+            self._half_weight,
+            h,
+            rows,
+            tiles - halved,
+        )

@@ -35,7 +35,7 @@ def _launcher(job: Job) -> Launcher:
 
 def _gate_up(job: Job) -> None:
     """Where a last wave is halved, with one that is and one that is not."""
-    tile, launch = job.tile, _launcher(job)
+    tile = job.tile
     assert tile is not None
     multiprocessors = job.device.multiprocessors
     seen = set()
@@ -46,7 +46,7 @@ def _gate_up(job: Job) -> None:
         if is_halved not in seen:
             seen.add(is_halved)
             x, h = _matrix(job, job.shape.hidden, rows), _matrix(job, job.shape.intermediate, rows)
-            launch.gate_up(x, h, tile, job.overlap)
+            _launcher(job).gate_up(x, h, tile, job.overlap)
         if len(seen) == 1 + tile.halve_tail:
             return
 
