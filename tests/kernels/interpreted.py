@@ -113,13 +113,37 @@ def test_every_path_of_a_tile(shape: MlpShape, rows: int, tiles: str) -> None:
 @pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("shape", [MlpShape(48, 64), MlpShape(52, 76)], ids=str)
 def test_tiles_through_descriptors(shape: MlpShape, rows: int, swapped: bool) -> None:
-    """Rows start on 16 bytes; whole and ragged tiles, and halved ones at the end."""
+    """Rows start on 16 bytes; whole and ragged tiles, and some shared out among programs."""
     weights = make_weights(shape, DType.FP32)
     x = make_rows(rows, weights)
     tile = Tile(16, 32, 16, 4, 2, swapped, group=2, descriptors=True)
-    for tiles in ((tile, tile), (replace(tile, halve_tail=True), replace(tile, splits=2))):
+    for tiles in ((tile, tile), (replace(tile, share_tail=swapped), replace(tile, splits=2))):
         answer = run(x, weights, tiles)
         assert reference.measure_accuracy(answer, x, weights).error <= 1e-6
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 2, 3, 4])
+def test_tiles_that_programs_share(monkeypatch: pytest.MonkeyPatch, multiprocessors: int) -> None:
+    """Three row tiles by five columns, four steps each, on devices that run 2 to 8 programs at once.
+
+    Two are too few for three row tiles. The others have stretches of 4, 3 and 1.5 columns, beside
+    one, none and two columns that have programs of their own. The counters must be left at zero: it runs
+    twice.
+    """
+    device = replace(H200, multiprocessors=multiprocessors)
+    monkeypatch.setattr(launcher, "profile_of", lambda _: device)
+    weights = make_weights(MlpShape(52, 156), DType.FP32)
+    x = make_rows(33, weights)
+    tile = Tile(16, 32, 16, 4, 2, True, group=4, descriptors=True)
+    gate_up = Launcher(weights)
+    h = torch.full((2, 34, 156), math.nan)
+    for answer in h:
+        gate_up.gate_up(x, answer[:33], replace(tile, share_tail=True))
+    gate, up = (x.double() @ half.double().t() for half in (weights.gate, weights.up))
+    expected = torch.nn.functional.silu(gate) * up
+    assert h[:, 33].isnan().all(), "wrote past its rows"
+    assert torch.equal(h[0, :33], h[1, :33])
+    assert reference.relative_error(h[0, :33], expected) <= 1e-6
 
 
 @pytest.mark.parametrize("activation", Activation)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 import triton
 import triton.language as tl
 
-_INTEGERS = ("rows", "whole_tiles")
+_INTEGERS = ("rows", "shared_columns", "sharing_programs")
 """What kernels are told at run time, besides pointers."""
 
 

@@ -35,7 +35,7 @@ class Launcher:
         """Launch nothing yet; weights that start elsewhere are copied to where 16 bytes do."""
         weights = _on_16_bytes(weights)
         self._weights = weights
-        self._multiprocessors = profile_of(weights.device).multiprocessors
+        self._device = profile_of(weights.device)
         self._workspace = SplitWorkspace(weights.device)
         self._gate_ups: dict[tuple[Tile, Overlap], _Product] = {}
         self._downs: dict[tuple[Tile, Overlap], _Product] = {}
@@ -79,7 +79,7 @@ class Launcher:
 
     def _new_gate_up(self, tile: Tile, overlap: Overlap) -> _Product:
         if tile.descriptors:
-            return GateUpTma(self._weights, tile, overlap, self._multiprocessors)
+            return GateUpTma(self._weights, tile, overlap, self._device, self._workspace)
         if tile.is_streamed:
             return GateUpStreamed(self._weights, tile, overlap)
         return GateUp(self._weights, tile, overlap)

@@ -108,10 +108,19 @@ class SplitWorkspace:
         if tile.splits == 1:
             return self._unsplit
         programs = tile.programs(rows, columns)
-        parts = torch.empty(
-            programs * tile.rows * tile.columns, dtype=torch.float32, device=self._device
-        )
-        return parts, self._counters(programs // tile.splits)
+        return self._take(programs * tile.rows * tile.columns, programs // tile.splits)
+
+    def for_sharing(
+        self, tile: Tile, programs: int, tiles: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Likewise for programs that share tiles of two products; see `put_together`."""
+        if programs == 0:
+            return self._unsplit
+        return self._take(4 * programs * tile.rows * tile.columns, tiles)
+
+    def _take(self, elements: int, tiles: int) -> tuple[torch.Tensor, torch.Tensor]:
+        parts = torch.empty(elements, dtype=torch.float32, device=self._device)
+        return parts, self._counters(tiles)
 
     def _counters(self, tiles: int) -> torch.Tensor:
         is_cuda = self._device.type == "cuda"
