@@ -81,7 +81,7 @@ def put_together(
     is_whole = first == last
     if first != last:
         SIZE: tl.constexpr = BLOCK_ROWS * BLOCK_COLUMNS
-        begins = (first_step == 0).to(tl.int32)
+        begins = first_step == 0
         beginning, ending = (
             2 * (first * row_tiles + row_tile) + 1,
             2 * (last * row_tiles + row_tile),
