@@ -134,7 +134,10 @@ def _of_every_kind(capability: int) -> Iterator[Job]:
     overlaps = [Overlap.NONE]
     if capability in (90, 100):
         wide = Tile(128, 128, 64, 8, 3, False, descriptors=True)
-        shared = replace(wide, swapped=True, share_tail=True)
+        # On Blackwell wider ones spill, and `gatefuse tune` leaves them out.
+        shared = replace(
+            wide, columns=128 if capability == 90 else 64, swapped=True, share_tail=True
+        )
         kinds.append((shared, replace(wide, splits=2)))
         overlaps += [Overlap.EARLY, Overlap.LATE]
     for gate_up, down in kinds:
