@@ -18,7 +18,6 @@ from gatefuse_kernels import dtypes, plan, reference
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
-from gatefuse_kernels.swiglu import launcher
 from gatefuse_kernels.swiglu.jit import kernel
 from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.swiglu.tiles import tile_of_program
@@ -42,11 +41,6 @@ SMALL_TILES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def as_on_an_h200(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "profile_of", lambda device: H200)
-
-
 def make_weights(
     shape: MlpShape, dtype: DType, activation: Activation = Activation.SILU
 ) -> MlpWeights:
@@ -68,7 +62,7 @@ def run(
     x: torch.Tensor, weights: MlpWeights, tiles: tuple[Tile, Tile] | None = None
 ) -> torch.Tensor:
     """By the plan, or both launches with these tiles, into NaN with a NaN row behind each matrix."""
-    launch = Launcher(weights)
+    launch = Launcher(weights, H200)
     rows, intermediate = x.shape[0], weights.shape.intermediate
     out = torch.full((rows + 1, x.shape[1]), math.nan, dtype=x.dtype)
     if tiles is None:
@@ -113,13 +107,35 @@ def test_every_path_of_a_tile(shape: MlpShape, rows: int, tiles: str) -> None:
 @pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("shape", [MlpShape(48, 64), MlpShape(52, 76)], ids=str)
 def test_tiles_through_descriptors(shape: MlpShape, rows: int, swapped: bool) -> None:
-    """Rows start on 16 bytes; whole and ragged tiles, and halved ones at the end."""
+    """Rows start on 16 bytes; whole and ragged tiles, and some shared out among programs."""
     weights = make_weights(shape, DType.FP32)
     x = make_rows(rows, weights)
     tile = Tile(16, 32, 16, 4, 2, swapped, group=2, descriptors=True)
-    for tiles in ((tile, tile), (replace(tile, halve_tail=True), replace(tile, splits=2))):
+    for tiles in ((tile, tile), (replace(tile, share_tail=swapped), replace(tile, splits=2))):
         answer = run(x, weights, tiles)
         assert reference.measure_accuracy(answer, x, weights).error <= 1e-6
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 2, 3, 4])
+def test_tiles_that_programs_share(monkeypatch: pytest.MonkeyPatch, multiprocessors: int) -> None:
+    """Three row tiles by five columns, four steps each, on devices that run 2 to 8 programs at once.
+
+    Two are too few for three row tiles. The others have stretches of 4, 3 and 1.5 columns, beside
+    one, none and two columns that have programs of their own. The counters must be left at zero: it runs
+    twice.
+    """
+    weights = make_weights(MlpShape(52, 156), DType.FP32)
+    x = make_rows(33, weights)
+    tile = Tile(16, 32, 16, 4, 2, True, group=4, descriptors=True)
+    gate_up = Launcher(weights, replace(H200, multiprocessors=multiprocessors))
+    h = torch.full((2, 34, 156), math.nan)
+    for answer in h:
+        gate_up.gate_up(x, answer[:33], replace(tile, share_tail=True))
+    gate, up = (x.double() @ half.double().t() for half in (weights.gate, weights.up))
+    expected = torch.nn.functional.silu(gate) * up
+    assert h[:, 33].isnan().all(), "wrote past its rows"
+    assert torch.equal(h[0, :33], h[1, :33])
+    assert reference.relative_error(h[0, :33], expected) <= 1e-6
 
 
 @pytest.mark.parametrize("activation", Activation)

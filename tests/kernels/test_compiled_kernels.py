@@ -148,7 +148,8 @@ def test_aligned_loads_are_128_bits_wide(variants: list[Facts]) -> None:
 
     def is_narrow(each: Facts) -> bool:
         wide = each["wide_loads"] or each["bulk_copies"] or each["copied_bytes"]
-        narrow = set(each["narrow_loads"])
+        # The counter of a tile that programs share is one word.
+        narrow = set(each["narrow_loads"]) - {"ld.global.gpu.acquire.b32"}
         if each["kernel"].endswith("_streamed"):
             narrow -= {"ld.global.v2.b32"}
         return not wide or bool(narrow) or not set(each["copied_bytes"]) <= {16}

@@ -77,8 +77,8 @@ class Plan:
                 raise ValueError(f"a {self.algorithm} plan has no use for a tile for {name}")
         if self.gate_up is not None and self.gate_up.splits != 1:
             raise ValueError("gate_up cannot be split: the gate needs whole sums")
-        if self.down is not None and self.down.halve_tail:
-            raise ValueError("down halves no tiles: gate_up alone does")
+        if self.down is not None and self.down.share_tail:
+            raise ValueError("down shares out no tiles: gate_up alone does")
         if self.overlap is not Overlap.NONE and self.algorithm is not Algorithm.TWO_LAUNCH:
             raise ValueError(f"a {self.algorithm} plan has nothing to overlap")
         if not self.reason:

@@ -154,10 +154,10 @@ def check_deterministic(plan: Plan) -> None:
     """Raise ValueError unless a row's sums under `plan` cannot depend on the other rows.
 
     Two launches of our own kernels: the library picks a kernel by the row count. Split sums are
-    added in the order of their parts, which row counts do not change; but which tiles are halved
-    depends on how many there are.
+    added in the order of their parts, which row counts do not change; but which tiles are
+    shared out, and where they are cut, depends on how many there are.
     """
     if plan.algorithm is not Algorithm.TWO_LAUNCH:
         raise ValueError(f"a deterministic plan is a two_launch plan, not {plan.algorithm}")
-    if any(tile.halve_tail for tile in plan.tiles):
-        raise ValueError("a deterministic plan halves no tiles")
+    if any(tile.share_tail for tile in plan.tiles):
+        raise ValueError("a deterministic plan shares out no tiles")

@@ -52,8 +52,9 @@ class Tile:
         splits: programs that share one output tile, each with its part of the contracted
             dimension; 1 except where `down` has too few tiles for the multiprocessors.
         descriptors: operands come through TMA descriptors; needs compute capability 9.
-        halve_tail: the tiles of the last wave are cut in two where that keeps more multiprocessors
-            busy; gate_up through descriptors only.
+        share_tail: the tiles of the last wave and of the one before are shared out evenly, see
+            `shares`; gate_up through descriptors only, and swapped: the sums of the other order
+            leave too few registers to add parts up.
 
     Raises:
         ValueError: a size is not a positive power of two where the compiler wants one, below 1, or
@@ -69,7 +70,7 @@ class Tile:
     group: int = 8
     splits: int = 1
     descriptors: bool = False
-    halve_tail: bool = False
+    share_tail: bool = False
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns", "inner", "warps"):
@@ -101,23 +102,13 @@ class Tile:
             )
         if self.is_streamed and (self.stages, self.splits, self.descriptors) != (1, 1, False):
             raise ValueError("a streamed tile has one stage, whole sums and no descriptors")
-        if self.halve_tail and not (self.descriptors and self.columns >= 2 * _MMA_ROWS):
-            raise ValueError("only a tile through descriptors, and of columns to halve, is halved")
+        if self.share_tail and not (self.descriptors and self.swapped):
+            raise ValueError("only a swapped tile through descriptors is shared out")
 
     @property
     def is_streamed(self) -> bool:
         """So few rows that CUDA cores multiply them while the weights stream through registers."""
         return self.rows <= STREAMED_ROWS
-
-    def halved_tiles(self, tiles: int, multiprocessors: int) -> int:
-        """How many of a launch's last tiles are halved: the last wave, if its halves are one wave.
-
-        Args:
-            tiles: of the launch.
-            multiprocessors: of the device, one program each.
-        """
-        rest = tiles % multiprocessors
-        return rest if self.halve_tail and 2 * rest <= multiprocessors else 0
 
     def grid(self, rows: int, columns: int) -> int:
         """Programs needed for an output `[rows, columns]`.

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
-from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.jit import Variant, kernel
 from gatefuse_kernels.swiglu.overlap import wait_for_h
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, store_sum
 from gatefuse_kernels.swiglu.tiles import product, tile_of_program
@@ -87,44 +87,49 @@ def swiglu_down(
     )
 
 
-def launch_down(
-    h: torch.Tensor,
-    weights: MlpWeights,
-    out: torch.Tensor,
-    tile: Tile,
-    overlap: Overlap,
-    workspace: SplitWorkspace,
-) -> None:
-    """Launch on the current stream and device.
+class Down:
+    """The launch for one MLP's weights, one tile and overlap."""
 
-    Args:
-        h: `[M, I]`, contiguous, M >= 1.
-        weights: of h's dtype.
-        out: `[M, H]`, contiguous, fully overwritten.
-        tile: from `plan.choose`.
-        overlap: as given to the gate_up launch just before.
-        workspace: for split sums.
-    """
-    rows, hidden = out.shape
-    is_overlapped = overlap is not Overlap.NONE
-    parts, arrived = workspace.for_tile(tile, rows, hidden, out)
-    swiglu_down[(tile.grid(rows, hidden),)](
-        h,
-        weights.down,
-        out,
-        parts,
-        arrived,
-        rows,
-        HIDDEN=hidden,
-        INTERMEDIATE=h.shape[1],
-        BLOCK_ROWS=tile.rows,
-        BLOCK_COLUMNS=tile.columns,
-        BLOCK_INNER=tile.inner,
-        SWAPPED=tile.swapped,
-        GROUP=tile.group,
-        SPLITS=tile.splits,
-        IS_OVERLAPPED=is_overlapped,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-        launch_pdl=is_overlapped,
-    )
+    def __init__(
+        self, weights: MlpWeights, tile: Tile, overlap: Overlap, workspace: SplitWorkspace
+    ) -> None:
+        """Launch nothing yet.
+
+        Args:
+            weights: of h's dtype.
+            tile: from `plan.choose`.
+            overlap: as given to the gate_up launch just before.
+            workspace: for split sums.
+        """
+        self._weight = weights.down
+        self._tile = tile
+        self._workspace = workspace
+        is_overlapped = overlap is not Overlap.NONE
+        self._variant = Variant(
+            swiglu_down,
+            {
+                "HIDDEN": weights.shape.hidden,
+                "INTERMEDIATE": weights.shape.intermediate,
+                "BLOCK_ROWS": tile.rows,
+                "BLOCK_COLUMNS": tile.columns,
+                "BLOCK_INNER": tile.inner,
+                "SWAPPED": tile.swapped,
+                "GROUP": tile.group,
+                "SPLITS": tile.splits,
+                "IS_OVERLAPPED": is_overlapped,
+            },
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+            launch_pdl=is_overlapped,
+        )
+
+    def __call__(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """Compute out `[M, H]`, fully overwritten, of h `[M, I]` on the current stream and device.
+
+        Both are contiguous, of the weights' dtype and start on 16 bytes; M >= 1.
+        """
+        rows, hidden = out.shape
+        parts, arrived = self._workspace.for_tile(self._tile, rows, hidden)
+        self._variant.launch(
+            self._tile.grid(rows, hidden), h, self._weight, out, parts, arrived, rows
+        )

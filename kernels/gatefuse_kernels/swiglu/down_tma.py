@@ -3,9 +3,10 @@
 import torch
 import triton.language as tl
 
+from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
-from gatefuse_kernels.swiglu.descriptors import WeightDescriptors, describe
-from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.descriptors import describe
+from gatefuse_kernels.swiglu.jit import Variant, kernel
 from gatefuse_kernels.swiglu.overlap import wait_for_h
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, store_sum
 from gatefuse_kernels.swiglu.tiles import product, tile_of_program
@@ -72,44 +73,49 @@ def swiglu_down_tma(
     )
 
 
-def launch_down_tma(
-    h: torch.Tensor,
-    descriptors: WeightDescriptors,
-    out: torch.Tensor,
-    tile: Tile,
-    overlap: Overlap,
-    workspace: SplitWorkspace,
-) -> None:
-    """Launch on the current stream and device.
+class DownTma:
+    """The launch for one MLP's weights, one tile through descriptors and overlap.
 
-    Args:
-        h: `[M, I]`, contiguous, M >= 1, starting on 16 bytes.
-        descriptors: of weights of h's dtype, both widths multiples of 16 bytes.
-        out: `[M, H]`, contiguous, fully overwritten.
-        tile: from `plan.choose`.
-        overlap: as given to the gate_up launch just before.
-        workspace: for split sums.
+    Both widths are multiples of 16 bytes.
     """
-    rows, hidden = out.shape
-    is_overlapped = overlap is not Overlap.NONE
-    parts, arrived = workspace.for_tile(tile, rows, hidden, out)
-    swiglu_down_tma[(tile.grid(rows, hidden),)](
-        describe(h, tile.rows, tile.inner),
-        descriptors.down(tile.columns, tile.inner),
-        out,
-        parts,
-        arrived,
-        rows,
-        HIDDEN=hidden,
-        INTERMEDIATE=h.shape[1],
-        BLOCK_ROWS=tile.rows,
-        BLOCK_COLUMNS=tile.columns,
-        BLOCK_INNER=tile.inner,
-        SWAPPED=tile.swapped,
-        GROUP=tile.group,
-        SPLITS=tile.splits,
-        IS_OVERLAPPED=is_overlapped,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-        launch_pdl=is_overlapped,
-    )
+
+    def __init__(
+        self, weights: MlpWeights, tile: Tile, overlap: Overlap, workspace: SplitWorkspace
+    ) -> None:
+        """Launch nothing yet; see `Down`."""
+        self._weight = describe(weights.down, tile.columns, tile.inner)
+        self._tile = tile
+        self._workspace = workspace
+        is_overlapped = overlap is not Overlap.NONE
+        self._variant = Variant(
+            swiglu_down_tma,
+            {
+                "HIDDEN": weights.shape.hidden,
+                "INTERMEDIATE": weights.shape.intermediate,
+                "BLOCK_ROWS": tile.rows,
+                "BLOCK_COLUMNS": tile.columns,
+                "BLOCK_INNER": tile.inner,
+                "SWAPPED": tile.swapped,
+                "GROUP": tile.group,
+                "SPLITS": tile.splits,
+                "IS_OVERLAPPED": is_overlapped,
+            },
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+            launch_pdl=is_overlapped,
+        )
+
+    def __call__(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """Compute out of h; see `Down`."""
+        tile = self._tile
+        rows, hidden = out.shape
+        parts, arrived = self._workspace.for_tile(tile, rows, hidden)
+        self._variant.launch(
+            tile.grid(rows, hidden),
+            describe(h, tile.rows, tile.inner),
+            self._weight,
+            out,
+            parts,
+            arrived,
+            rows,
+        )

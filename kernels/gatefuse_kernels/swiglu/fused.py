@@ -138,6 +138,10 @@ class FusedMlp:
         return _measured[key]
 
     def _launch(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        # Triton launches on the current device whatever device its tensors are on.
-        with torch.cuda.device(x.device):
-            self._launcher.run(self._plans.at(x.shape[0]), x, out)
+        plan = self._plans.at(x.shape[0])
+        if torch.cuda.current_device() == x.device.index:
+            self._launcher.run(plan, x, out)
+        else:
+            # Triton launches on the current device whatever device its tensors are on.
+            with torch.cuda.device(x.device):
+                self._launcher.run(plan, x, out)

@@ -5,7 +5,7 @@ import triton.language as tl
 
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
-from gatefuse_kernels.swiglu.jit import kernel
+from gatefuse_kernels.swiglu.jit import Variant, kernel
 from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
 
@@ -81,34 +81,35 @@ def swiglu_gate_up(
     tl.store(h_tile + offset, h, mask=valid)
 
 
-def launch_gate_up(
-    x: torch.Tensor, weights: MlpWeights, h: torch.Tensor, tile: Tile, overlap: Overlap
-) -> None:
-    """Launch on the current stream and device.
+class GateUp:
+    """The launch for one MLP's weights, one tile and overlap."""
 
-    Args:
-        x: `[M, H]`, contiguous, M >= 1.
-        weights: of x's dtype.
-        h: `[M, I]`, contiguous, fully overwritten.
-        tile: from `plan.choose`.
-        overlap: when a dependent down may start.
-    """
-    rows, intermediate = h.shape
-    swiglu_gate_up[(tile.grid(rows, intermediate),)](
-        x,
-        weights.gate_up,
-        h,
-        rows,
-        HIDDEN=x.shape[1],
-        INTERMEDIATE=intermediate,
-        ACTIVATION=weights.activation.value,
-        BLOCK_ROWS=tile.rows,
-        BLOCK_COLUMNS=tile.columns,
-        BLOCK_INNER=tile.inner,
-        SWAPPED=tile.swapped,
-        GROUP=tile.group,
-        STARTS_EARLY=overlap is Overlap.EARLY,
-        STARTS_LATE=overlap is Overlap.LATE,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
+    def __init__(self, weights: MlpWeights, tile: Tile, overlap: Overlap) -> None:
+        """Launch nothing yet; `overlap` says when a dependent down may start."""
+        self._weight = weights.gate_up
+        self._tile = tile
+        self._variant = Variant(
+            swiglu_gate_up,
+            {
+                "HIDDEN": weights.shape.hidden,
+                "INTERMEDIATE": weights.shape.intermediate,
+                "ACTIVATION": weights.activation.value,
+                "BLOCK_ROWS": tile.rows,
+                "BLOCK_COLUMNS": tile.columns,
+                "BLOCK_INNER": tile.inner,
+                "SWAPPED": tile.swapped,
+                "GROUP": tile.group,
+                "STARTS_EARLY": overlap is Overlap.EARLY,
+                "STARTS_LATE": overlap is Overlap.LATE,
+            },
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+
+    def __call__(self, x: torch.Tensor, h: torch.Tensor) -> None:
+        """Compute h `[M, I]`, fully overwritten, of x `[M, H]` on the current stream and device.
+
+        Both are contiguous, of the weights' dtype and start on 16 bytes; M >= 1.
+        """
+        rows, intermediate = h.shape
+        self._variant.launch(self._tile.grid(rows, intermediate), x, self._weight, h, rows)

@@ -1,20 +1,28 @@
 """Runs plans: the one place that knows which kernels an algorithm and a tile stand for."""
 
+from typing import Protocol
+
 import torch
 
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, DeviceProfile, Overlap, Plan, Tile
 from gatefuse_kernels.swiglu.alignment import starts_on_16_bytes
-from gatefuse_kernels.swiglu.descriptors import WeightDescriptors
-from gatefuse_kernels.swiglu.down import launch_down
-from gatefuse_kernels.swiglu.down_tma import launch_down_tma
+from gatefuse_kernels.swiglu.down import Down
+from gatefuse_kernels.swiglu.down_tma import DownTma
 from gatefuse_kernels.swiglu.gate import launch_gate
-from gatefuse_kernels.swiglu.gate_up import launch_gate_up
-from gatefuse_kernels.swiglu.gate_up_tma import launch_gate_up_tma
+from gatefuse_kernels.swiglu.gate_up import GateUp
+from gatefuse_kernels.swiglu.gate_up_tma import GateUpTma
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace
-from gatefuse_kernels.swiglu.streamed import launch_down_streamed, launch_gate_up_streamed
+from gatefuse_kernels.swiglu.streamed import DownStreamed, GateUpStreamed
 from gatefuse_kernels.swiglu.textbook import launch_textbook
+
+
+class _Product(Protocol):
+    """One launch: a product of a matrix with the MLP's weights."""
+
+    def __call__(self, rows: torch.Tensor, product: torch.Tensor, /) -> None:
+        """Compute `product` of `rows`."""
 
 
 class Launcher:
@@ -30,9 +38,10 @@ class Launcher:
         """
         weights = _on_16_bytes(weights)
         self._weights = weights
-        self._multiprocessors = (device or profile_of(weights.device)).multiprocessors
-        self._descriptors = WeightDescriptors(weights)
-        self._workspace = SplitWorkspace()
+        self._device = device or profile_of(weights.device)
+        self._workspace = SplitWorkspace(weights.device)
+        self._gate_ups: dict[tuple[Tile, Overlap], _Product] = {}
+        self._downs: dict[tuple[Tile, Overlap], _Product] = {}
 
     def run(self, plan: Plan, x: torch.Tensor, out: torch.Tensor) -> None:
         """Compute `out = MLP(x)`, both `[M, H]`, by any plan."""
@@ -40,7 +49,7 @@ class Launcher:
         if plan.algorithm is Algorithm.TEXTBOOK and plan.down is not None:
             launch_textbook(x, weights, out, plan.down)
             return
-        h = torch.empty(x.shape[0], weights.shape.intermediate, dtype=x.dtype, device=x.device)
+        h = x.new_empty(x.shape[0], weights.shape.intermediate)
         if plan.gate_up is not None:
             self.gate_up(x, h, plan.gate_up, plan.overlap)
         else:
@@ -55,25 +64,35 @@ class Launcher:
         self, x: torch.Tensor, h: torch.Tensor, tile: Tile, overlap: Overlap = Overlap.NONE
     ) -> None:
         """Compute h `[M, I]` of x `[M, H]`."""
-        if tile.descriptors:
-            launch_gate_up_tma(
-                x, self._weights, self._descriptors, h, tile, overlap, self._multiprocessors
-            )
-        elif tile.is_streamed:
-            launch_gate_up_streamed(x, self._weights, h, tile, overlap)
-        else:
-            launch_gate_up(x, self._weights, h, tile, overlap)
+        key = tile, overlap
+        launch = self._gate_ups.get(key)
+        if launch is None:
+            launch = self._gate_ups[key] = self._new_gate_up(tile, overlap)
+        launch(x, h)
 
     def down(
         self, h: torch.Tensor, out: torch.Tensor, tile: Tile, overlap: Overlap = Overlap.NONE
     ) -> None:
         """Compute out `[M, H]` of h `[M, I]`."""
+        key = tile, overlap
+        launch = self._downs.get(key)
+        if launch is None:
+            launch = self._downs[key] = self._new_down(tile, overlap)
+        launch(h, out)
+
+    def _new_gate_up(self, tile: Tile, overlap: Overlap) -> _Product:
         if tile.descriptors:
-            launch_down_tma(h, self._descriptors, out, tile, overlap, self._workspace)
-        elif tile.is_streamed:
-            launch_down_streamed(h, self._weights, out, tile, overlap)
-        else:
-            launch_down(h, self._weights, out, tile, overlap, self._workspace)
+            return GateUpTma(self._weights, tile, overlap, self._device, self._workspace)
+        if tile.is_streamed:
+            return GateUpStreamed(self._weights, tile, overlap)
+        return GateUp(self._weights, tile, overlap)
+
+    def _new_down(self, tile: Tile, overlap: Overlap) -> _Product:
+        if tile.descriptors:
+            return DownTma(self._weights, tile, overlap, self._workspace)
+        if tile.is_streamed:
+            return DownStreamed(self._weights, tile, overlap)
+        return Down(self._weights, tile, overlap, self._workspace)
 
 
 def _on_16_bytes(weights: MlpWeights) -> MlpWeights:

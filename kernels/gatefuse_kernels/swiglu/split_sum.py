@@ -83,41 +83,53 @@ class SplitWorkspace:
     with the counters that it captured (see `GraphedMlp`).
     """
 
-    def __init__(self) -> None:
-        """Allocate nothing yet."""
+    def __init__(self, device: torch.device) -> None:
+        """Hold no counters yet."""
+        self._device = device
+        self._unsplit = (
+            torch.empty(1, dtype=torch.float32, device=device),
+            torch.zeros(1, dtype=torch.int32, device=device),
+        )
         self._arrived: dict[int, torch.Tensor] = {}
         self._outgrown: list[torch.Tensor] = []
 
-    def for_tile(
-        self, tile: Tile, rows: int, columns: int, like: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def for_tile(self, tile: Tile, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Memory for the parts and the counters of one launch on the current stream.
 
         Args:
             tile: of the launch.
             rows: M.
             columns: output features.
-            like: a tensor of the launch, for the device.
 
         Returns:
             float32 parts, uninitialised, and int32 counters, zero; one element each where the tile
             is not split.
         """
-        programs = tile.programs(rows, columns) if tile.splits > 1 else 1
-        parts = torch.empty(
-            programs * tile.rows * tile.columns if tile.splits > 1 else 1,
-            dtype=torch.float32,
-            device=like.device,
-        )
-        return parts, self._counters(programs // tile.splits or 1, like)
+        if tile.splits == 1:
+            return self._unsplit
+        programs = tile.programs(rows, columns)
+        return self._take(programs * tile.rows * tile.columns, programs // tile.splits)
 
-    def _counters(self, tiles: int, like: torch.Tensor) -> torch.Tensor:
-        stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
+    def for_sharing(
+        self, tile: Tile, programs: int, tiles: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Likewise for programs that share tiles of two products; see `put_together`."""
+        if programs == 0:
+            return self._unsplit
+        return self._take(4 * programs * tile.rows * tile.columns, tiles)
+
+    def _take(self, elements: int, tiles: int) -> tuple[torch.Tensor, torch.Tensor]:
+        parts = torch.empty(elements, dtype=torch.float32, device=self._device)
+        return parts, self._counters(tiles)
+
+    def _counters(self, tiles: int) -> torch.Tensor:
+        is_cuda = self._device.type == "cuda"
+        stream = torch.cuda.current_stream(self._device).cuda_stream if is_cuda else 0
         held = self._arrived.get(stream)
         if held is not None and held.numel() >= tiles:
             return held
-        fresh = torch.zeros(max(tiles, _FEWEST), dtype=torch.int32, device=like.device)
-        if like.is_cuda and torch.cuda.is_current_stream_capturing():
+        fresh = torch.zeros(max(tiles, _FEWEST), dtype=torch.int32, device=self._device)
+        if is_cuda and torch.cuda.is_current_stream_capturing():
             # Zeroed by each replay of this graph, and by nothing else: of no use to other calls.
             return fresh
         if held is not None:

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
-from gatefuse_kernels.swiglu.jit import device, kernel
+from gatefuse_kernels.swiglu.jit import Variant, device, kernel
 from gatefuse_kernels.swiglu.overlap import let_down_start, wait_for_h
 from gatefuse_kernels.swiglu.tiles import activate
 
@@ -179,46 +179,58 @@ def swiglu_down_streamed(
         tl.store(out_tile + HIDDEN, out, mask=valid & has_second)
 
 
-def launch_gate_up_streamed(
-    x: torch.Tensor, weights: MlpWeights, h: torch.Tensor, tile: Tile, overlap: Overlap
-) -> None:
-    """Launch on the current stream and device; see `launch_gate_up`."""
-    rows, intermediate = h.shape
-    swiglu_gate_up_streamed[(tile.grid(rows, intermediate),)](
-        x,
-        weights.gate_up,
-        h,
-        rows,
-        HIDDEN=x.shape[1],
-        INTERMEDIATE=intermediate,
-        ACTIVATION=weights.activation.value,
-        BLOCK_ROWS=tile.rows,
-        BLOCK_COLUMNS=tile.columns,
-        BLOCK_INNER=tile.inner,
-        STARTS_DOWN=overlap is not Overlap.NONE,
-        num_warps=tile.warps,
-        num_stages=1,
-    )
+class GateUpStreamed:
+    """The launch for one MLP's weights, one streamed tile and overlap."""
+
+    def __init__(self, weights: MlpWeights, tile: Tile, overlap: Overlap) -> None:
+        """Launch nothing yet; see `GateUp`."""
+        self._weight = weights.gate_up
+        self._tile = tile
+        self._variant = Variant(
+            swiglu_gate_up_streamed,
+            {
+                "HIDDEN": weights.shape.hidden,
+                "INTERMEDIATE": weights.shape.intermediate,
+                "ACTIVATION": weights.activation.value,
+                "BLOCK_ROWS": tile.rows,
+                "BLOCK_COLUMNS": tile.columns,
+                "BLOCK_INNER": tile.inner,
+                "STARTS_DOWN": overlap is not Overlap.NONE,
+            },
+            num_warps=tile.warps,
+            num_stages=1,
+        )
+
+    def __call__(self, x: torch.Tensor, h: torch.Tensor) -> None:
+        """Compute h of x; see `GateUp`."""
+        rows, intermediate = h.shape
+        self._variant.launch(self._tile.grid(rows, intermediate), x, self._weight, h, rows)
 
 
-def launch_down_streamed(
-    h: torch.Tensor, weights: MlpWeights, out: torch.Tensor, tile: Tile, overlap: Overlap
-) -> None:
-    """Launch on the current stream and device; see `launch_down`."""
-    rows, hidden = out.shape
-    is_overlapped = overlap is not Overlap.NONE
-    swiglu_down_streamed[(tile.grid(rows, hidden),)](
-        h,
-        weights.down,
-        out,
-        rows,
-        HIDDEN=hidden,
-        INTERMEDIATE=h.shape[1],
-        BLOCK_ROWS=tile.rows,
-        BLOCK_COLUMNS=tile.columns,
-        BLOCK_INNER=tile.inner,
-        IS_OVERLAPPED=is_overlapped,
-        num_warps=tile.warps,
-        num_stages=1,
-        launch_pdl=is_overlapped,
-    )
+class DownStreamed:
+    """The launch for one MLP's weights, one streamed tile and overlap."""
+
+    def __init__(self, weights: MlpWeights, tile: Tile, overlap: Overlap) -> None:
+        """Launch nothing yet; see `Down`."""
+        self._weight = weights.down
+        self._tile = tile
+        is_overlapped = overlap is not Overlap.NONE
+        self._variant = Variant(
+            swiglu_down_streamed,
+            {
+                "HIDDEN": weights.shape.hidden,
+                "INTERMEDIATE": weights.shape.intermediate,
+                "BLOCK_ROWS": tile.rows,
+                "BLOCK_COLUMNS": tile.columns,
+                "BLOCK_INNER": tile.inner,
+                "IS_OVERLAPPED": is_overlapped,
+            },
+            num_warps=tile.warps,
+            num_stages=1,
+            launch_pdl=is_overlapped,
+        )
+
+    def __call__(self, h: torch.Tensor, out: torch.Tensor) -> None:
+        """Compute out of h; see `Down`."""
+        rows, hidden = out.shape
+        self._variant.launch(self._tile.grid(rows, hidden), h, self._weight, out, rows)

@@ -1,11 +1,13 @@
 """The tiles worth timing for one launch: what fits a multiprocessor, and could be fast. No torch."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 from gatefuse_kernels.plan import DeviceProfile, Tile
 from gatefuse_kernels.plan.fitting import DOWN_PRODUCTS, GATE_UP_PRODUCTS, tile_fits
+from gatefuse_kernels.plan.sharing import shares, side_by_side
 from gatefuse_kernels.plan.tile import BOX, STREAMED_ROWS
 from gatefuse_kernels.shapes import DType, MlpShape
 
@@ -81,7 +83,7 @@ def candidates(size: LaunchSize) -> tuple[Tile, ...]:
         and _suits_the_mma(tile)
         and (_keeps_memory_busy if is_few else _keeps_the_mma_busy)(tile, size)
     ]
-    whole = [cut for tile in found for cut in (*_with_splits(tile, size), *_halved(tile, size))]
+    whole = [cut for tile in found for cut in (*_with_splits(tile, size), *_shared_out(tile, size))]
     # A narrow output may have too few programs however it is cut.
     most = max((tile.programs(size.rows, size.columns) for tile in whole), default=0)
     wanted = min(_BUSY * size.device.multiprocessors, most / 2)
@@ -108,20 +110,23 @@ def _with_splits(tile: Tile, size: LaunchSize) -> Iterator[Tile]:
     if size.products != DOWN_PRODUCTS:
         return
     programs = tile.programs(size.rows, size.columns)
-    splits = 2
-    while splits * programs < _FILLED * size.device.multiprocessors:
-        splits *= 2
-    if programs < size.device.multiprocessors and splits * tile.inner <= size.inner:
-        yield replace(tile, splits=splits)
-
-
-def _halved(tile: Tile, size: LaunchSize) -> Iterator[Tile]:
-    """The tile with its last wave halved, where that keeps more multiprocessors busy."""
-    if size.products != GATE_UP_PRODUCTS or not tile.descriptors or tile.columns < 64:
+    if programs >= size.device.multiprocessors:
         return
-    halved = replace(tile, halve_tail=True)
-    if halved.halved_tiles(tile.programs(size.rows, size.columns), size.device.multiprocessors):
-        yield halved
+    fewest = max(2, math.ceil(_FILLED * size.device.multiprocessors / programs))
+    # The next power of two, too: it divides the steps evenly.
+    for splits in sorted({fewest, 1 << (fewest - 1).bit_length()}):
+        if splits * tile.inner <= size.inner:
+            yield replace(tile, splits=splits)
+
+
+def _shared_out(tile: Tile, size: LaunchSize) -> Iterator[Tile]:
+    """The tile with its last waves shared out, where the last one is not full."""
+    if size.products != GATE_UP_PRODUCTS or not (tile.descriptors and tile.swapped):
+        return
+    at_once = side_by_side(tile, size.products, size.dtype.itemsize, size.device)
+    shared_out = replace(tile, share_tail=True)
+    if shares(shared_out, size.rows, size.columns, at_once).columns:
+        yield shared_out
 
 
 def _pipelines(size: LaunchSize) -> Iterator[Tile]:

@@ -175,7 +175,7 @@ class Search:
             each
             for tile in best
             for each in neighbours(tile, self._size(launch, max(_FIXED_ROWS)))
-            if not each.halve_tail
+            if not each.share_tail
         )
         best = self._by_worst_loss(launch, dict.fromkeys((*best, *near)))
         return best[0] if best else incumbent

@@ -62,7 +62,7 @@ class Job:
         else:
             tile = self.tile
             words.append(f"{tile.rows}x{tile.columns}x{tile.inner} {tile.warps}w {tile.stages}s")
-            flags = ("swapped", "descriptors", "halve_tail")
+            flags = ("swapped", "descriptors", "share_tail")
             words += [flag for flag in flags if getattr(tile, flag)]
             words.append(f"splits={tile.splits} overlap={self.overlap}")
         return " ".join(words)
@@ -134,7 +134,11 @@ def _of_every_kind(capability: int) -> Iterator[Job]:
     overlaps = [Overlap.NONE]
     if capability in (90, 100):
         wide = Tile(128, 128, 64, 8, 3, False, descriptors=True)
-        kinds.append((replace(wide, halve_tail=True), replace(wide, splits=2)))
+        # On Blackwell wider ones spill, and `gatefuse tune` leaves them out.
+        shared = replace(
+            wide, columns=128 if capability == 90 else 64, swapped=True, share_tail=True
+        )
+        kinds.append((shared, replace(wide, splits=2)))
         overlaps += [Overlap.EARLY, Overlap.LATE]
     for gate_up, down in kinds:
         for overlap in overlaps:

@@ -31,21 +31,9 @@ def _launcher(job: Job) -> Launcher:
 
 
 def _gate_up(job: Job) -> None:
-    """Where a last wave is halved, with one that is and one that is not."""
-    tile, launch = job.tile, _launcher(job)
-    assert tile is not None
-    multiprocessors = job.device.multiprocessors
-    seen = set()
-    for row_tiles in range(1, 64):
-        rows = row_tiles * tile.rows
-        tiles = tile.programs(rows, job.shape.intermediate)
-        is_halved = tile.halved_tiles(tiles, multiprocessors) > 0
-        if is_halved not in seen:
-            seen.add(is_halved)
-            x, h = _matrix(job, job.shape.hidden, rows), _matrix(job, job.shape.intermediate, rows)
-            launch.gate_up(x, h, tile, job.overlap)
-        if len(seen) == 1 + tile.halve_tail:
-            return
+    assert job.tile is not None
+    x, h = _matrix(job, job.shape.hidden), _matrix(job, job.shape.intermediate)
+    _launcher(job).gate_up(x, h, job.tile, job.overlap)
 
 
 def _down(job: Job) -> None:

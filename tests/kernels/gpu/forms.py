@@ -11,7 +11,7 @@ from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, Overlap, Plan, PlanTable, Tile
 from gatefuse_kernels.plan.table import Entry, MeasuredClass, Measurement
-from gatefuse_kernels.shapes import MAX_ROWS
+from gatefuse_kernels.shapes import MAX_ROWS, DType
 
 CUDA = "cuda:0"
 
@@ -33,7 +33,9 @@ FORCED = {
     "split": _two_launch(_SWAPPED, replace(_SWAPPED, splits=3), Overlap.EARLY),
     "streamed": _two_launch(_STREAMED, _STREAMED, Overlap.EARLY),
     "descriptors": _two_launch(
-        replace(_DESCRIBED, halve_tail=True), replace(_DESCRIBED, splits=2), Overlap.LATE
+        replace(_DESCRIBED, swapped=True, share_tail=True),
+        replace(_DESCRIBED, splits=2),
+        Overlap.LATE,
     ),
     "fused_gate_up": Plan(Algorithm.FUSED_GATE_UP, _SWAPPED, None, "a test's"),
     "library": Plan(Algorithm.LIBRARY, None, None, "a test's"),
@@ -47,10 +49,20 @@ def _by_backend(backend: str, deterministic: bool = False) -> Callable[[MlpWeigh
     )
 
 
+def _through_pointers(plan: Plan) -> Plan:
+    """What is left of the plan in fp32, which no kernel takes through descriptors."""
+    gate_up, down = (
+        tile and replace(tile, descriptors=False, share_tail=False)
+        for tile in (plan.gate_up, plan.down)
+    )
+    return replace(plan, gate_up=gate_up, down=down)
+
+
 def _forced(plan: Plan) -> Callable[[MlpWeights, int], Mlp]:
     def build(weights: MlpWeights, max_rows: int) -> Mlp:
         device = profile_of(weights.device)
-        classes = (MeasuredClass(MAX_ROWS, plan, None, None),)
+        chosen = _through_pointers(plan) if weights.dtype is DType.FP32 else plan
+        classes = (MeasuredClass(MAX_ROWS, chosen, None, None),)
         entry = Entry(weights.shape, weights.dtype, Measurement("", "", "", ""), classes)
         table = PlanTable(device.name, device.capability, device.multiprocessors, (entry,))
         return build_mlp("fused", weights, ledger=Ledger(), max_rows=max_rows, table=table)

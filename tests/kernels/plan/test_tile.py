@@ -114,10 +114,10 @@ def test_a_plan_says_why_and_splits_down_alone() -> None:
         Plan(Algorithm.LIBRARY, None, None, "")
     split = replace(TILE, splits=4)
     assert Plan(Algorithm.TWO_LAUNCH, TILE, split, "because").tiles == (TILE, split)
-    halved = replace(TILE, descriptors=True, halve_tail=True)
-    assert Plan(Algorithm.TWO_LAUNCH, halved, TILE, "because").gate_up == halved
-    with pytest.raises(ValueError, match="down halves no tiles"):
-        Plan(Algorithm.TWO_LAUNCH, TILE, halved, "because")
+    shared = replace(TILE, swapped=True, descriptors=True, share_tail=True)
+    assert Plan(Algorithm.TWO_LAUNCH, shared, TILE, "because").gate_up == shared
+    with pytest.raises(ValueError, match="down shares out no tiles"):
+        Plan(Algorithm.TWO_LAUNCH, TILE, shared, "because")
     with pytest.raises(ValueError, match="whole sums"):
         Plan(Algorithm.TWO_LAUNCH, split, TILE, "because")
 

@@ -71,15 +71,16 @@ def test_neighbours() -> None:
     assert neighbours(Tile(1, 2, 2048, 8, 1, False), gate_up_size(shape, 1, DType.BF16, H200)) == ()
 
 
-def test_the_last_wave_is_halved_where_that_fills_it() -> None:
-    """224 tiles on 132 multiprocessors leave 92, whose halves are more than a wave; 448 leave 52."""
-    tile = Tile(128, 128, 64, 8, 3, False, descriptors=True, halve_tail=True)
-    few, many = (
-        candidates(gate_up_size(MlpShape(4096, 14336), rows, DType.BF16, H200))
-        for rows in (256, 512)
+def test_the_last_waves_are_shared_out_unless_they_are_full() -> None:
+    """224 tiles on 132 multiprocessors leave 92 for a second wave; 264 are two whole ones."""
+    tile = Tile(128, 128, 64, 8, 3, True, descriptors=True, share_tail=True)
+    part, whole = (
+        candidates(gate_up_size(MlpShape(4096, intermediate), 256, DType.BF16, H200))
+        for intermediate in (14336, 264 * 64)
     )
-    assert tile not in few
-    assert tile in many
+    assert tile in part
+    assert tile not in whole
+    assert replace(tile, share_tail=False) in whole
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
