@@ -110,6 +110,9 @@ class CompiledElementwise:
 
     def _launch(self, inputs: _Tensors, outputs: _Tensors) -> None:
         constants = self._setting.constants
+        # Guards ask of what a tensor is a view: of nothing, whoever calls.
+        inputs = [each.detach() for each in inputs]
+        outputs = [each.detach() for each in outputs]
         if not constants:
             # Rows do not matter without vectors: one long row is one shape less to compile for.
             inputs = [each.view(-1) for each in inputs]

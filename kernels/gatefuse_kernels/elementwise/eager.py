@@ -13,8 +13,9 @@ _aten = torch.ops.aten
 
 
 def _copy(a: torch.Tensor, out: torch.Tensor) -> None:
-    # torch would copy by a memcpy on CUDA, which is no kernel; times one is exact and is one.
-    if a.is_cuda and a.dtype == out.dtype:
+    # torch would copy by a memcpy on CUDA, which is no kernel; times one is exact and is one. A vector
+    # is broadcast by a kernel, whatever its type.
+    if a.is_cuda and (a.dtype, a.shape) == (out.dtype, out.shape):
         torch.mul(a, 1, out=out)
     else:
         out.copy_(a)

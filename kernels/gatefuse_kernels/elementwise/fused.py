@@ -8,6 +8,7 @@ import torch
 from gatefuse_kernels.elementwise.call import Setting
 from gatefuse_kernels.elementwise.generated import kernel_of
 from gatefuse_kernels.elementwise.tiling import WARPS, choose_tiling
+from gatefuse_kernels.jit import Variant
 from gatefuse_kernels.plan import MAX_GRID
 
 _VECTOR_BYTES = 16
@@ -28,6 +29,7 @@ class FusedElementwise:
         self._kernel = kernel_of(setting.program, setting.dtype)
         self._tiling = choose_tiling(setting.program, setting.dtype.itemsize, setting.columns)
         self._vectors = setting.constants
+        self._variants: dict[int, Variant] = {}
         # Where every row must start on its own, C decides how wide an access can be.
         self._addresses = _VECTOR_BYTES
         for vector in self._vectors:
@@ -76,29 +78,36 @@ class FusedElementwise:
         for tensor in (*inputs, *outputs):
             addresses |= tensor.data_ptr()
         alignment = addresses & -addresses
-        constants = {"ALIGNMENT": alignment}
         tiling = self._tiling
         if self._vectors:
             size = rows
             programs = -(-rows // tiling.rows) * -(-columns // tiling.columns)
+        else:
+            size = rows * columns
+            programs = -(-size // tiling.elements)
+        if programs > MAX_GRID:
+            raise ValueError(f"{rows} x {columns} elements need {programs} programs")
+        variant = self._variants.get(alignment)
+        if variant is None:
+            variant = self._variants[alignment] = self._variant(alignment)
+        with _current(inputs[0].device):
+            variant.launch(programs, *inputs, *self._vectors, *outputs, size)
+
+    def _variant(self, alignment: int) -> Variant:
+        tiling = self._tiling
+        constants: dict[str, object] = {"ALIGNMENT": alignment}
+        if self._vectors:
             constants |= {
-                "COLUMNS": columns,
+                "COLUMNS": self._setting.columns,
                 "BLOCK_ROWS": tiling.rows,
                 "BLOCK_COLUMNS": tiling.columns,
             }
         else:
-            size = rows * columns
-            programs = -(-size // tiling.elements)
             constants |= {
-                "VECTOR": alignment // inputs[0].element_size(),
+                "VECTOR": alignment // self._setting.dtype.itemsize,
                 "BLOCK": tiling.elements,
             }
-        if programs > MAX_GRID:
-            raise ValueError(f"{rows} x {columns} elements need {programs} programs")
-        with _current(inputs[0].device):
-            self._kernel[(programs,)](
-                *inputs, *self._vectors, *outputs, size, **constants, **_OPTIONS
-            )
+        return Variant(self._kernel, constants, **_OPTIONS)
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:

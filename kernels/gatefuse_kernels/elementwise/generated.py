@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from gatefuse_kernels.expression import Program
 from gatefuse_kernels.expression.triton_source import KERNEL, program_source
+from gatefuse_kernels.jit import Kernel
 from gatefuse_kernels.shapes import DType
-from gatefuse_kernels.swiglu.jit import Kernel
 
 
 @lru_cache(maxsize=256)

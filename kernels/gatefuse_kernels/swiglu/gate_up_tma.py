@@ -9,13 +9,13 @@ from dataclasses import replace
 import torch
 import triton.language as tl
 
+from gatefuse_kernels.jit import Variant, device, kernel
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.plan.device import DeviceProfile
 from gatefuse_kernels.plan.fitting import GATE_UP_PRODUCTS
 from gatefuse_kernels.plan.sharing import shares, side_by_side
 from gatefuse_kernels.swiglu.descriptors import describe
-from gatefuse_kernels.swiglu.jit import Variant, device, kernel
 from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.shared_tiles import first_of_stretch, put_together
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace

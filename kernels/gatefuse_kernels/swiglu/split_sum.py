@@ -7,8 +7,8 @@ each time. No program waits for another, so nothing has to be resident together.
 import torch
 import triton.language as tl
 
+from gatefuse_kernels.jit import device
 from gatefuse_kernels.plan import Tile
-from gatefuse_kernels.swiglu.jit import device
 from gatefuse_kernels.swiglu.tiles import existing, places
 
 

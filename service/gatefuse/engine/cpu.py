@@ -99,10 +99,7 @@ class Region(NamedTuple):
 def _tensors(
     region: Region, shape: tuple[int, int], dtype: torch.dtype
 ) -> tuple[torch.Tensor, ...]:
-    """The tensors of a region, each of `shape`, in place.
-
-    Detached: torch.compile would compile again for a tensor that is a view of another.
-    """
+    """The tensors of a region, each of `shape`, in place."""
     rows, columns = shape
     stride = tensor_stride(rows, columns * dtype.itemsize)
     return tuple(
@@ -111,9 +108,7 @@ def _tensors(
             dtype=dtype,
             count=rows * columns,
             offset=region.offset_bytes + number * stride,
-        )
-        .view(shape)
-        .detach()
+        ).view(shape)
         for number in range(region.tensors)
     )
 

@@ -196,16 +196,12 @@ def _is_finished(lane: _Lane) -> bool:
 def _tensors(
     buffer: torch.Tensor, count: int, shape: tuple[int, int], dtype: torch.dtype
 ) -> list[torch.Tensor]:
-    """`count` tensors of `shape`, one after the other in a buffer of bytes.
-
-    Detached: torch.compile would compile again for a tensor that is a view of another.
-    """
+    """`count` tensors of `shape`, one after the other in a buffer of bytes."""
     rows, columns = shape
     size = rows * columns * dtype.itemsize
     stride = tensor_stride(rows, columns * dtype.itemsize)
     return [
-        buffer[number * stride :][:size].view(dtype).view(rows, columns).detach()
-        for number in range(count)
+        buffer[number * stride :][:size].view(dtype).view(rows, columns) for number in range(count)
     ]
 
 

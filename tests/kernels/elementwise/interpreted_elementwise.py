@@ -210,6 +210,8 @@ def test_offsets_do_not_wrap_at_32_bits(monkeypatch: pytest.MonkeyPatch) -> None
     last = (elements - 1) // call._tiling.elements
 
     class OnlyTheLast:
+        arg_names = call._kernel.arg_names
+
         def __getitem__(self, grid: tuple[int, ...]) -> object:
             return _launch_program(call_kernel, grid, last)
 

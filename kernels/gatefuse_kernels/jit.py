@@ -53,7 +53,8 @@ class Variant:
     The first launch compiles, or finds what was compiled, by way of Triton's own handling of
     arguments, which takes some 25 us of Python each time. Later ones hand their arguments to the
     compiled kernel at once. So all launches must agree in whatever Triton would tell variants apart
-    by: dtypes, starting on 16 bytes, the shapes of descriptors' tiles.
+    by: dtypes, the shapes of descriptors' tiles, and for a kernel that specialises on pointers that
+    they start on 16 bytes.
     """
 
     def __init__(self, kernel: Kernel, constants: Mapping[str, object], **options: object) -> None:

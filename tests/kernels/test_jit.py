@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from gatefuse_kernels.swiglu.jit import Kernel, Variant
+from gatefuse_kernels.jit import Kernel, Variant
 
 
 class FakeKernel:
