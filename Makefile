@@ -103,6 +103,17 @@ $(TOOLS): $(SERVER)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[server,dev]'
 	@touch $@
 
+# The client in examples/cpp is built by its test where these are there; the test says so where they are not.
+CPP_PACKAGES := g++ make pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc
+.PHONY: cpp-tools
+cpp-tools: ## install what examples/cpp is built with, if apt-get may be used
+	@if command -v grpc_cpp_plugin >/dev/null && pkg-config --exists grpc++ protobuf; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CPP_PACKAGES); \
+	else \
+	  echo "examples/cpp will not be built: install $(CPP_PACKAGES)" >&2; \
+	fi
+
 # torch.compile writes C++ on a CPU, and Triton a C launcher on a GPU: both are compiled on this machine, with the
 # headers of this Python.
 HEADERS := $(BIN)/python -c 'import pathlib, sys, sysconfig; sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())'

@@ -42,6 +42,7 @@ from gatefuse.wire import Datatype
 ROW_BYTES = (4096, 8192)
 LATENCY_CLIENTS = 1
 THROUGHPUT_CLIENTS = 32
+QUEUE_DELAY_US = 3000
 MAX_P50_RATIO = 1.5
 MIN_RATE_RATIO = 0.8
 REQUESTS = 64
@@ -62,7 +63,7 @@ MODEL = """\
     columns: {columns}
     dtype: fp32
     backend: eager
-    batching: {{max_batch_rows: 256, max_queue_delay_us: 3000}}
+    batching: {{max_batch_rows: 256, max_queue_delay_us: {delay_us}}}
 """
 
 
@@ -125,10 +126,12 @@ def bare(name: str, kind: str) -> Iterator[Target]:
 
 
 @contextmanager
-def service() -> Iterator[Target]:
-    """Runs the service."""
+def service(delay_us: int = QUEUE_DELAY_US) -> Iterator[Target]:
+    """Runs the service; a batch may wait ``delay_us`` for company."""
     models = "".join(
-        MODEL.format(name=model_name(size), columns=size // Datatype.FP32.itemsize)
+        MODEL.format(
+            name=model_name(size), columns=size // Datatype.FP32.itemsize, delay_us=delay_us
+        )
         for size in ROW_BYTES
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,7 @@
 """Weights by source: Hugging Face checkpoints, random ones for load tests, and the shared store."""
 
+from weakref import WeakValueDictionary
+
 import torch
 
 from gatefuse_kernels.checkpoint import CheckpointError, open_checkpoint
@@ -18,12 +20,15 @@ __all__ = [
 
 
 class WeightStore:
-    """One copy per (weights, layer, dtype) on one device, shared by every model that asks."""
+    """One copy per (weights, layer, dtype) on one device, shared by every model that asks.
+
+    It is let go with the last model that has it.
+    """
 
     def __init__(self, device: torch.device) -> None:
         """Hold weights on `device`."""
         self.device = device
-        self._held: dict[tuple[str, int, DType], MlpWeights] = {}
+        self._held: WeakValueDictionary[tuple[str, int, DType], MlpWeights] = WeakValueDictionary()
 
     def get(self, source: WeightSource, layer: int, dtype: DType) -> MlpWeights:
         """The layer's weights, loaded on first use.

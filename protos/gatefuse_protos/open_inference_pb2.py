@@ -3,6 +3,7 @@
 
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import message_factory as _message_factory
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 
 __all__ = [
     "DESCRIPTOR",
@@ -22,8 +23,52 @@ __all__ = [
     "InferTensorContents",
     "ModelInferRequest",
     "ModelInferResponse",
+    "ModelStreamInferResponse",
+    "ModelConfigRequest",
+    "ModelConfigResponse",
+    "ModelConfig",
+    "ModelVersionPolicy",
+    "ModelInput",
+    "ModelOutput",
+    "ModelTensorReshape",
+    "ModelInstanceGroup",
+    "ModelDynamicBatching",
+    "ModelQueuePolicy",
+    "ModelParameter",
+    "ModelTransactionPolicy",
+    "ModelResponseCache",
+    "ModelStatisticsRequest",
+    "ModelStatisticsResponse",
+    "StatisticDuration",
+    "InferStatistics",
+    "InferResponseStatistics",
+    "InferBatchStatistics",
+    "MemoryUsage",
+    "ModelStatistics",
     "RepositoryIndexRequest",
     "RepositoryIndexResponse",
+    "ModelRepositoryParameter",
+    "RepositoryModelLoadRequest",
+    "RepositoryModelLoadResponse",
+    "RepositoryModelUnloadRequest",
+    "RepositoryModelUnloadResponse",
+    "SystemSharedMemoryStatusRequest",
+    "SystemSharedMemoryStatusResponse",
+    "SystemSharedMemoryRegisterRequest",
+    "SystemSharedMemoryRegisterResponse",
+    "SystemSharedMemoryUnregisterRequest",
+    "SystemSharedMemoryUnregisterResponse",
+    "CudaSharedMemoryStatusRequest",
+    "CudaSharedMemoryStatusResponse",
+    "CudaSharedMemoryRegisterRequest",
+    "CudaSharedMemoryRegisterResponse",
+    "CudaSharedMemoryUnregisterRequest",
+    "CudaSharedMemoryUnregisterResponse",
+    "TraceSettingRequest",
+    "TraceSettingResponse",
+    "LogSettingsRequest",
+    "LogSettingsResponse",
+    "DataType",
 ]
 
 POOL = _descriptor_pool.DescriptorPool()
@@ -69,26 +114,167 @@ DESCRIPTOR = POOL.AddSerializedFile(
     b'0\n\x08contents\x18\x05 \x01(\x0b2\x1e.inference.InferTensorContents\x1aL\n\x0fParametersE'
     b'ntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b2\x19.inference.InferParameter:\x028\x01\x1a'
     b'L\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b2\x19.inference.Infer'
-    b'Parameter:\x028\x01"@\n\x16RepositoryIndexRequest\x12\x17\n\x0frepository_name\x18\x01 \x01(\t'
-    b'\x12\r\n\x05ready\x18\x02 \x01(\x08"\xa4\x01\n\x17RepositoryIndexResponse\x12=\n\x06models\x18\x01 \x03(\x0b2-.in'
-    b'ference.RepositoryIndexResponse.ModelIndex\x1aJ\n\nModelIndex\x12\x0c\n\x04name'
-    b'\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t2\xca\x04\n\x14GRPCI'
-    b'nferenceService\x12I\n\nServerLive\x12\x1c.inference.ServerLiveRequest\x1a\x1d.in'
-    b'ference.ServerLiveResponse\x12L\n\x0bServerReady\x12\x1d.inference.ServerRead'
-    b'yRequest\x1a\x1e.inference.ServerReadyResponse\x12U\n\x0eServerMetadata\x12 .inf'
-    b'erence.ServerMetadataRequest\x1a!.inference.ServerMetadataResponse\x12'
-    b'I\n\nModelReady\x12\x1c.inference.ModelReadyRequest\x1a\x1d.inference.ModelRea'
-    b'dyResponse\x12R\n\rModelMetadata\x12\x1f.inference.ModelMetadataRequest\x1a .i'
-    b'nference.ModelMetadataResponse\x12I\n\nModelInfer\x12\x1c.inference.ModelIn'
-    b'ferRequest\x1a\x1d.inference.ModelInferResponse\x12X\n\x0fRepositoryIndex\x12!.i'
-    b'nference.RepositoryIndexRequest\x1a".inference.RepositoryIndexRespo'
-    b'nseb\x06proto3'
+    b'Parameter:\x028\x01"h\n\x18ModelStreamInferResponse\x12\x15\n\rerror_message\x18\x01 \x01(\t'
+    b'\x125\n\x0einfer_response\x18\x02 \x01(\x0b2\x1d.inference.ModelInferResponse"3\n\x12Model'
+    b'ConfigRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t"=\n\x13ModelConfigRespo'
+    b'nse\x12&\n\x06config\x18\x01 \x01(\x0b2\x16.inference.ModelConfig"\x8b\x06\n\x0bModelConfig\x12\x0c\n\x04n'
+    b'ame\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x125\n\x0eversion_policy\x18\x03 \x01(\x0b2\x1d.inference.'
+    b'ModelVersionPolicy\x12\x16\n\x0emax_batch_size\x18\x04 \x01(\x05\x12$\n\x05input\x18\x05 \x03(\x0b2\x15.infe'
+    b'rence.ModelInput\x12&\n\x06output\x18\x06 \x03(\x0b2\x16.inference.ModelOutput\x125\n\x0einst'
+    b'ance_group\x18\x07 \x03(\x0b2\x1d.inference.ModelInstanceGroup\x12\x1e\n\x16default_model'
+    b'_filename\x18\x08 \x01(\t\x12;\n\x0bmetric_tags\x18\n \x03(\x0b2&.inference.ModelConfig.Met'
+    b'ricTagsEntry\x12;\n\x10dynamic_batching\x18\x0b \x01(\x0b2\x1f.inference.ModelDynamicB'
+    b'atchingH\x00\x12:\n\nparameters\x18\x0e \x03(\x0b2&.inference.ModelConfig.Parameters'
+    b'Entry\x12\x0f\n\x07backend\x18\x11 \x01(\t\x12C\n\x18model_transaction_policy\x18\x13 \x01(\x0b2!.infer'
+    b'ence.ModelTransactionPolicy\x125\n\x0eresponse_cache\x18\x18 \x01(\x0b2\x1d.inference.'
+    b'ModelResponseCache\x12\x0f\n\x07runtime\x18\x19 \x01(\t\x1a1\n\x0fMetricTagsEntry\x12\x0b\n\x03key\x18\x01 '
+    b'\x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x028\x01\x1aL\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18'
+    b'\x02 \x01(\x0b2\x19.inference.ModelParameter:\x028\x01B\x13\n\x11scheduling_choice"\x90\x02\n\x12Mo'
+    b'delVersionPolicy\x126\n\x06latest\x18\x01 \x01(\x0b2$.inference.ModelVersionPolicy.'
+    b'LatestH\x00\x120\n\x03all\x18\x02 \x01(\x0b2!.inference.ModelVersionPolicy.AllH\x00\x12:\n\x08sp'
+    b'ecific\x18\x03 \x01(\x0b2&.inference.ModelVersionPolicy.SpecificH\x00\x1a\x1e\n\x06Latest'
+    b'\x12\x14\n\x0cnum_versions\x18\x01 \x01(\r\x1a\x05\n\x03All\x1a\x1c\n\x08Specific\x12\x10\n\x08versions\x18\x01 \x03(\x03B\x0f\n\rp'
+    b'olicy_choice"\xb2\x02\n\nModelInput\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\tdata_type\x18\x02 \x01(\x0e2\x13.i'
+    b'nference.DataType\x12,\n\x06format\x18\x03 \x01(\x0e2\x1c.inference.ModelInput.Format\x12'
+    b'\x0c\n\x04dims\x18\x04 \x03(\x03\x12.\n\x07reshape\x18\x05 \x01(\x0b2\x1d.inference.ModelTensorReshape\x12\x17\n'
+    b'\x0fis_shape_tensor\x18\x06 \x01(\x08\x12\x1a\n\x12allow_ragged_batch\x18\x07 \x01(\x08\x12\x10\n\x08optional\x18\x08'
+    b' \x01(\x08";\n\x06Format\x12\x0f\n\x0bFORMAT_NONE\x10\x00\x12\x0f\n\x0bFORMAT_NHWC\x10\x01\x12\x0f\n\x0bFORMAT_NCHW\x10'
+    b'\x02"\xb2\x01\n\x0bModelOutput\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\tdata_type\x18\x02 \x01(\x0e2\x13.inference.D'
+    b'ataType\x12\x0c\n\x04dims\x18\x03 \x03(\x03\x12\x16\n\x0elabel_filename\x18\x04 \x01(\t\x12.\n\x07reshape\x18\x05 \x01(\x0b2\x1d'
+    b'.inference.ModelTensorReshape\x12\x17\n\x0fis_shape_tensor\x18\x06 \x01(\x08"#\n\x12ModelT'
+    b'ensorReshape\x12\r\n\x05shape\x18\x01 \x03(\x03"\xb4\x01\n\x12ModelInstanceGroup\x12\x0c\n\x04name\x18\x01 \x01(\t'
+    b'\x12\r\n\x05count\x18\x02 \x01(\x05\x12\x0c\n\x04gpus\x18\x03 \x03(\x05\x120\n\x04kind\x18\x04 \x01(\x0e2".inference.ModelIns'
+    b'tanceGroup.Kind"A\n\x04Kind\x12\r\n\tKIND_AUTO\x10\x00\x12\x0c\n\x08KIND_GPU\x10\x01\x12\x0c\n\x08KIND_CPU'
+    b'\x10\x02\x12\x0e\n\nKIND_MODEL\x10\x03"\x9b\x03\n\x14ModelDynamicBatching\x12\x1c\n\x14preferred_batch_s'
+    b'ize\x18\x01 \x03(\x05\x12$\n\x1cmax_queue_delay_microseconds\x18\x02 \x01(\x04\x12\x19\n\x11preserve_orde'
+    b'ring\x18\x03 \x01(\x08\x12\x17\n\x0fpriority_levels\x18\x04 \x01(\x04\x12\x1e\n\x16default_priority_level\x18\x05 '
+    b'\x01(\x04\x129\n\x14default_queue_policy\x18\x06 \x01(\x0b2\x1b.inference.ModelQueuePolicy\x12W'
+    b'\n\x15priority_queue_policy\x18\x07 \x03(\x0b28.inference.ModelDynamicBatching.P'
+    b'riorityQueuePolicyEntry\x1aW\n\x18PriorityQueuePolicyEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04'
+    b'\x12*\n\x05value\x18\x02 \x01(\x0b2\x1b.inference.ModelQueuePolicy:\x028\x01"\xdb\x01\n\x10ModelQueueP'
+    b'olicy\x12A\n\x0etimeout_action\x18\x01 \x01(\x0e2).inference.ModelQueuePolicy.Timeo'
+    b'utAction\x12$\n\x1cdefault_timeout_microseconds\x18\x02 \x01(\x04\x12\x1e\n\x16allow_timeout_'
+    b'override\x18\x03 \x01(\x08\x12\x16\n\x0emax_queue_size\x18\x04 \x01(\r"&\n\rTimeoutAction\x12\n\n\x06REJEC'
+    b'T\x10\x00\x12\t\n\x05DELAY\x10\x01"&\n\x0eModelParameter\x12\x14\n\x0cstring_value\x18\x01 \x01(\t"+\n\x16ModelT'
+    b'ransactionPolicy\x12\x11\n\tdecoupled\x18\x01 \x01(\x08"$\n\x12ModelResponseCache\x12\x0e\n\x06ena'
+    b'ble\x18\x01 \x01(\x08"7\n\x16ModelStatisticsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01'
+    b'(\t"J\n\x17ModelStatisticsResponse\x12/\n\x0bmodel_stats\x18\x01 \x03(\x0b2\x1a.inference.M'
+    b'odelStatistics".\n\x11StatisticDuration\x12\r\n\x05count\x18\x01 \x01(\x04\x12\n\n\x02ns\x18\x02 \x01(\x04"\x9c'
+    b'\x03\n\x0fInferStatistics\x12-\n\x07success\x18\x01 \x01(\x0b2\x1c.inference.StatisticDuratio'
+    b'n\x12*\n\x04fail\x18\x02 \x01(\x0b2\x1c.inference.StatisticDuration\x12+\n\x05queue\x18\x03 \x01(\x0b2\x1c.i'
+    b'nference.StatisticDuration\x123\n\rcompute_input\x18\x04 \x01(\x0b2\x1c.inference.St'
+    b'atisticDuration\x123\n\rcompute_infer\x18\x05 \x01(\x0b2\x1c.inference.StatisticDura'
+    b'tion\x124\n\x0ecompute_output\x18\x06 \x01(\x0b2\x1c.inference.StatisticDuration\x12/\n\tca'
+    b'che_hit\x18\x07 \x01(\x0b2\x1c.inference.StatisticDuration\x120\n\ncache_miss\x18\x08 \x01(\x0b2'
+    b'\x1c.inference.StatisticDuration"\xc3\x02\n\x17InferResponseStatistics\x123\n\rcom'
+    b'pute_infer\x18\x01 \x01(\x0b2\x1c.inference.StatisticDuration\x124\n\x0ecompute_output'
+    b'\x18\x02 \x01(\x0b2\x1c.inference.StatisticDuration\x12-\n\x07success\x18\x03 \x01(\x0b2\x1c.inferenc'
+    b'e.StatisticDuration\x12*\n\x04fail\x18\x04 \x01(\x0b2\x1c.inference.StatisticDuration\x12'
+    b'4\n\x0eempty_response\x18\x05 \x01(\x0b2\x1c.inference.StatisticDuration\x12,\n\x06cancel\x18'
+    b'\x06 \x01(\x0b2\x1c.inference.StatisticDuration"\xca\x01\n\x14InferBatchStatistics\x12\x12\n\n'
+    b'batch_size\x18\x01 \x01(\x04\x123\n\rcompute_input\x18\x02 \x01(\x0b2\x1c.inference.StatisticDur'
+    b'ation\x123\n\rcompute_infer\x18\x03 \x01(\x0b2\x1c.inference.StatisticDuration\x124\n\x0eco'
+    b'mpute_output\x18\x04 \x01(\x0b2\x1c.inference.StatisticDuration":\n\x0bMemoryUsage\x12'
+    b'\x0c\n\x04type\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x03\x12\x11\n\tbyte_size\x18\x03 \x01(\x04"\xb4\x03\n\x0fModelStatistics'
+    b'\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x16\n\x0elast_inference\x18\x03 \x01(\x04\x12\x17\n\x0finfer'
+    b'ence_count\x18\x04 \x01(\x04\x12\x17\n\x0fexecution_count\x18\x05 \x01(\x04\x123\n\x0finference_stats\x18\x06 \x01'
+    b'(\x0b2\x1a.inference.InferStatistics\x124\n\x0bbatch_stats\x18\x07 \x03(\x0b2\x1f.inference.'
+    b'InferBatchStatistics\x12,\n\x0cmemory_usage\x18\x08 \x03(\x0b2\x16.inference.MemoryUsa'
+    b'ge\x12E\n\x0eresponse_stats\x18\t \x03(\x0b2-.inference.ModelStatistics.ResponseS'
+    b'tatsEntry\x1aX\n\x12ResponseStatsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x121\n\x05value\x18\x02 \x01(\x0b2".in'
+    b'ference.InferResponseStatistics:\x028\x01"@\n\x16RepositoryIndexRequest\x12\x17\n'
+    b'\x0frepository_name\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08"\xa4\x01\n\x17RepositoryIndexRespons'
+    b'e\x12=\n\x06models\x18\x01 \x03(\x0b2-.inference.RepositoryIndexResponse.ModelIndex'
+    b'\x1aJ\n\nModelIndex\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06'
+    b'reason\x18\x04 \x01(\t"\x8a\x01\n\x18ModelRepositoryParameter\x12\x14\n\nbool_param\x18\x01 \x01(\x08H\x00\x12'
+    b'\x15\n\x0bint64_param\x18\x02 \x01(\x03H\x00\x12\x16\n\x0cstring_param\x18\x03 \x01(\tH\x00\x12\x15\n\x0bbytes_param\x18\x04 '
+    b'\x01(\x0cH\x00B\x12\n\x10parameter_choice"\xec\x01\n\x1aRepositoryModelLoadRequest\x12\x17\n\x0frepo'
+    b'sitory_name\x18\x01 \x01(\t\x12\x12\n\nmodel_name\x18\x02 \x01(\t\x12I\n\nparameters\x18\x03 \x03(\x0b25.infe'
+    b'rence.RepositoryModelLoadRequest.ParametersEntry\x1aV\n\x0fParametersEn'
+    b'try\x12\x0b\n\x03key\x18\x01 \x01(\t\x122\n\x05value\x18\x02 \x01(\x0b2#.inference.ModelRepositoryParam'
+    b'eter:\x028\x01"\x1d\n\x1bRepositoryModelLoadResponse"\xf0\x01\n\x1cRepositoryModelUnloa'
+    b'dRequest\x12\x17\n\x0frepository_name\x18\x01 \x01(\t\x12\x12\n\nmodel_name\x18\x02 \x01(\t\x12K\n\nparamet'
+    b'ers\x18\x03 \x03(\x0b27.inference.RepositoryModelUnloadRequest.ParametersEnt'
+    b'ry\x1aV\n\x0fParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x122\n\x05value\x18\x02 \x01(\x0b2#.inference.Mo'
+    b'delRepositoryParameter:\x028\x01"\x1f\n\x1dRepositoryModelUnloadResponse"/\n\x1fS'
+    b'ystemSharedMemoryStatusRequest\x12\x0c\n\x04name\x18\x01 \x01(\t"\xa5\x02\n SystemSharedMem'
+    b'oryStatusResponse\x12I\n\x07regions\x18\x01 \x03(\x0b28.inference.SystemSharedMemor'
+    b'yStatusResponse.RegionsEntry\x1aL\n\x0cRegionStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03ke'
+    b'y\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x11\n\tbyte_size\x18\x04 \x01(\x04\x1ah\n\x0cRegionsEntry\x12\x0b\n\x03ke'
+    b'y\x18\x01 \x01(\t\x12G\n\x05value\x18\x02 \x01(\x0b28.inference.SystemSharedMemoryStatusRespo'
+    b'nse.RegionStatus:\x028\x01"a\n!SystemSharedMemoryRegisterRequest\x12\x0c\n\x04nam'
+    b'e\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x11\n\tbyte_size\x18\x04 \x01(\x04"$\n"Syste'
+    b'mSharedMemoryRegisterResponse"3\n#SystemSharedMemoryUnregisterReq'
+    b'uest\x12\x0c\n\x04name\x18\x01 \x01(\t"&\n$SystemSharedMemoryUnregisterResponse"-\n\x1dCu'
+    b'daSharedMemoryStatusRequest\x12\x0c\n\x04name\x18\x01 \x01(\t"\x95\x02\n\x1eCudaSharedMemorySt'
+    b'atusResponse\x12G\n\x07regions\x18\x01 \x03(\x0b26.inference.CudaSharedMemoryStatus'
+    b'Response.RegionsEntry\x1aB\n\x0cRegionStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tdevice_id'
+    b'\x18\x02 \x01(\x04\x12\x11\n\tbyte_size\x18\x03 \x01(\x04\x1af\n\x0cRegionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12E\n\x05value\x18'
+    b'\x02 \x01(\x0b26.inference.CudaSharedMemoryStatusResponse.RegionStatus:\x028'
+    b'\x01"i\n\x1fCudaSharedMemoryRegisterRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nraw_handle'
+    b'\x18\x02 \x01(\x0c\x12\x11\n\tdevice_id\x18\x03 \x01(\x03\x12\x11\n\tbyte_size\x18\x04 \x01(\x04""\n CudaSharedMemory'
+    b'RegisterResponse"1\n!CudaSharedMemoryUnregisterRequest\x12\x0c\n\x04name\x18\x01 '
+    b'\x01(\t"$\n"CudaSharedMemoryUnregisterResponse"\xe6\x01\n\x13TraceSettingReques'
+    b't\x12>\n\x08settings\x18\x01 \x03(\x0b2,.inference.TraceSettingRequest.SettingsEntr'
+    b'y\x12\x12\n\nmodel_name\x18\x02 \x01(\t\x1a\x1d\n\x0cSettingValue\x12\r\n\x05value\x18\x01 \x03(\t\x1a\\\n\rSettings'
+    b'Entry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12:\n\x05value\x18\x02 \x01(\x0b2+.inference.TraceSettingReques'
+    b't.SettingValue:\x028\x01"\xd5\x01\n\x14TraceSettingResponse\x12?\n\x08settings\x18\x01 \x03(\x0b2-.'
+    b'inference.TraceSettingResponse.SettingsEntry\x1a\x1d\n\x0cSettingValue\x12\r\n\x05'
+    b'value\x18\x01 \x03(\t\x1a]\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12;\n\x05value\x18\x02 \x01(\x0b2,.infer'
+    b'ence.TraceSettingResponse.SettingValue:\x028\x01"\x9a\x02\n\x12LogSettingsReques'
+    b't\x12=\n\x08settings\x18\x01 \x03(\x0b2+.inference.LogSettingsRequest.SettingsEntry'
+    b'\x1ah\n\x0cSettingValue\x12\x14\n\nbool_param\x18\x01 \x01(\x08H\x00\x12\x16\n\x0cuint32_param\x18\x02 \x01(\rH\x00\x12\x16'
+    b'\n\x0cstring_param\x18\x03 \x01(\tH\x00B\x12\n\x10parameter_choice\x1a[\n\rSettingsEntry\x12\x0b\n\x03k'
+    b'ey\x18\x01 \x01(\t\x129\n\x05value\x18\x02 \x01(\x0b2*.inference.LogSettingsRequest.SettingVa'
+    b'lue:\x028\x01"\x9d\x02\n\x13LogSettingsResponse\x12>\n\x08settings\x18\x01 \x03(\x0b2,.inference.Lo'
+    b'gSettingsResponse.SettingsEntry\x1ah\n\x0cSettingValue\x12\x14\n\nbool_param\x18\x01 '
+    b'\x01(\x08H\x00\x12\x16\n\x0cuint32_param\x18\x02 \x01(\rH\x00\x12\x16\n\x0cstring_param\x18\x03 \x01(\tH\x00B\x12\n\x10paramet'
+    b'er_choice\x1a\\\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12:\n\x05value\x18\x02 \x01(\x0b2+.inferen'
+    b'ce.LogSettingsResponse.SettingValue:\x028\x01*\xfa\x01\n\x08DataType\x12\x10\n\x0cTYPE_INV'
+    b'ALID\x10\x00\x12\r\n\tTYPE_BOOL\x10\x01\x12\x0e\n\nTYPE_UINT8\x10\x02\x12\x0f\n\x0bTYPE_UINT16\x10\x03\x12\x0f\n\x0bTYPE_U'
+    b'INT32\x10\x04\x12\x0f\n\x0bTYPE_UINT64\x10\x05\x12\r\n\tTYPE_INT8\x10\x06\x12\x0e\n\nTYPE_INT16\x10\x07\x12\x0e\n\nTYPE_'
+    b'INT32\x10\x08\x12\x0e\n\nTYPE_INT64\x10\t\x12\r\n\tTYPE_FP16\x10\n\x12\r\n\tTYPE_FP32\x10\x0b\x12\r\n\tTYPE_FP'
+    b'64\x10\x0c\x12\x0f\n\x0bTYPE_STRING\x10\r\x12\r\n\tTYPE_BF16\x10\x0e2\x8e\x0f\n\x14GRPCInferenceService\x12I\n'
+    b'\nServerLive\x12\x1c.inference.ServerLiveRequest\x1a\x1d.inference.ServerLive'
+    b'Response\x12L\n\x0bServerReady\x12\x1d.inference.ServerReadyRequest\x1a\x1e.inferen'
+    b'ce.ServerReadyResponse\x12U\n\x0eServerMetadata\x12 .inference.ServerMetad'
+    b'ataRequest\x1a!.inference.ServerMetadataResponse\x12I\n\nModelReady\x12\x1c.in'
+    b'ference.ModelReadyRequest\x1a\x1d.inference.ModelReadyResponse\x12R\n\rMode'
+    b'lMetadata\x12\x1f.inference.ModelMetadataRequest\x1a .inference.ModelMeta'
+    b'dataResponse\x12I\n\nModelInfer\x12\x1c.inference.ModelInferRequest\x1a\x1d.infer'
+    b'ence.ModelInferResponse\x12Y\n\x10ModelStreamInfer\x12\x1c.inference.ModelInf'
+    b'erRequest\x1a#.inference.ModelStreamInferResponse(\x010\x01\x12L\n\x0bModelConfi'
+    b'g\x12\x1d.inference.ModelConfigRequest\x1a\x1e.inference.ModelConfigResponse'
+    b'\x12X\n\x0fModelStatistics\x12!.inference.ModelStatisticsRequest\x1a".inferen'
+    b'ce.ModelStatisticsResponse\x12X\n\x0fRepositoryIndex\x12!.inference.Reposi'
+    b'toryIndexRequest\x1a".inference.RepositoryIndexResponse\x12d\n\x13Reposito'
+    b'ryModelLoad\x12%.inference.RepositoryModelLoadRequest\x1a&.inference.R'
+    b"epositoryModelLoadResponse\x12j\n\x15RepositoryModelUnload\x12'.inference."
+    b'RepositoryModelUnloadRequest\x1a(.inference.RepositoryModelUnloadRe'
+    b'sponse\x12s\n\x18SystemSharedMemoryStatus\x12*.inference.SystemSharedMemor'
+    b'yStatusRequest\x1a+.inference.SystemSharedMemoryStatusResponse\x12y\n\x1aS'
+    b'ystemSharedMemoryRegister\x12,.inference.SystemSharedMemoryRegister'
+    b'Request\x1a-.inference.SystemSharedMemoryRegisterResponse\x12\x7f\n\x1cSystem'
+    b'SharedMemoryUnregister\x12..inference.SystemSharedMemoryUnregisterR'
+    b'equest\x1a/.inference.SystemSharedMemoryUnregisterResponse\x12m\n\x16CudaS'
+    b'haredMemoryStatus\x12(.inference.CudaSharedMemoryStatusRequest\x1a).in'
+    b'ference.CudaSharedMemoryStatusResponse\x12s\n\x18CudaSharedMemoryRegist'
+    b'er\x12*.inference.CudaSharedMemoryRegisterRequest\x1a+.inference.CudaS'
+    b'haredMemoryRegisterResponse\x12y\n\x1aCudaSharedMemoryUnregister\x12,.infe'
+    b'rence.CudaSharedMemoryUnregisterRequest\x1a-.inference.CudaSharedMe'
+    b'moryUnregisterResponse\x12O\n\x0cTraceSetting\x12\x1e.inference.TraceSettingR'
+    b'equest\x1a\x1f.inference.TraceSettingResponse\x12L\n\x0bLogSettings\x12\x1d.inferen'
+    b'ce.LogSettingsRequest\x1a\x1e.inference.LogSettingsResponseb\x06proto3'
 )
 SERVICE_NAME = "inference.GRPCInferenceService"
 
 
 def _message(name):
     return _message_factory.GetMessageClass(DESCRIPTOR.message_types_by_name[name])
+
+
+def _enum(name):
+    return _enum_type_wrapper.EnumTypeWrapper(DESCRIPTOR.enum_types_by_name[name])
 
 
 ServerLiveRequest = _message("ServerLiveRequest")
@@ -105,5 +291,64 @@ InferParameter = _message("InferParameter")
 InferTensorContents = _message("InferTensorContents")
 ModelInferRequest = _message("ModelInferRequest")
 ModelInferResponse = _message("ModelInferResponse")
+ModelStreamInferResponse = _message("ModelStreamInferResponse")
+ModelConfigRequest = _message("ModelConfigRequest")
+ModelConfigResponse = _message("ModelConfigResponse")
+ModelConfig = _message("ModelConfig")
+ModelVersionPolicy = _message("ModelVersionPolicy")
+ModelInput = _message("ModelInput")
+ModelOutput = _message("ModelOutput")
+ModelTensorReshape = _message("ModelTensorReshape")
+ModelInstanceGroup = _message("ModelInstanceGroup")
+ModelDynamicBatching = _message("ModelDynamicBatching")
+ModelQueuePolicy = _message("ModelQueuePolicy")
+ModelParameter = _message("ModelParameter")
+ModelTransactionPolicy = _message("ModelTransactionPolicy")
+ModelResponseCache = _message("ModelResponseCache")
+ModelStatisticsRequest = _message("ModelStatisticsRequest")
+ModelStatisticsResponse = _message("ModelStatisticsResponse")
+StatisticDuration = _message("StatisticDuration")
+InferStatistics = _message("InferStatistics")
+InferResponseStatistics = _message("InferResponseStatistics")
+InferBatchStatistics = _message("InferBatchStatistics")
+MemoryUsage = _message("MemoryUsage")
+ModelStatistics = _message("ModelStatistics")
 RepositoryIndexRequest = _message("RepositoryIndexRequest")
 RepositoryIndexResponse = _message("RepositoryIndexResponse")
+ModelRepositoryParameter = _message("ModelRepositoryParameter")
+RepositoryModelLoadRequest = _message("RepositoryModelLoadRequest")
+RepositoryModelLoadResponse = _message("RepositoryModelLoadResponse")
+RepositoryModelUnloadRequest = _message("RepositoryModelUnloadRequest")
+RepositoryModelUnloadResponse = _message("RepositoryModelUnloadResponse")
+SystemSharedMemoryStatusRequest = _message("SystemSharedMemoryStatusRequest")
+SystemSharedMemoryStatusResponse = _message("SystemSharedMemoryStatusResponse")
+SystemSharedMemoryRegisterRequest = _message("SystemSharedMemoryRegisterRequest")
+SystemSharedMemoryRegisterResponse = _message("SystemSharedMemoryRegisterResponse")
+SystemSharedMemoryUnregisterRequest = _message("SystemSharedMemoryUnregisterRequest")
+SystemSharedMemoryUnregisterResponse = _message("SystemSharedMemoryUnregisterResponse")
+CudaSharedMemoryStatusRequest = _message("CudaSharedMemoryStatusRequest")
+CudaSharedMemoryStatusResponse = _message("CudaSharedMemoryStatusResponse")
+CudaSharedMemoryRegisterRequest = _message("CudaSharedMemoryRegisterRequest")
+CudaSharedMemoryRegisterResponse = _message("CudaSharedMemoryRegisterResponse")
+CudaSharedMemoryUnregisterRequest = _message("CudaSharedMemoryUnregisterRequest")
+CudaSharedMemoryUnregisterResponse = _message("CudaSharedMemoryUnregisterResponse")
+TraceSettingRequest = _message("TraceSettingRequest")
+TraceSettingResponse = _message("TraceSettingResponse")
+LogSettingsRequest = _message("LogSettingsRequest")
+LogSettingsResponse = _message("LogSettingsResponse")
+DataType = _enum("DataType")
+TYPE_INVALID = 0
+TYPE_BOOL = 1
+TYPE_UINT8 = 2
+TYPE_UINT16 = 3
+TYPE_UINT32 = 4
+TYPE_UINT64 = 5
+TYPE_INT8 = 6
+TYPE_INT16 = 7
+TYPE_INT32 = 8
+TYPE_INT64 = 9
+TYPE_FP16 = 10
+TYPE_FP32 = 11
+TYPE_FP64 = 12
+TYPE_STRING = 13
+TYPE_BF16 = 14

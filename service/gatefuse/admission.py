@@ -5,9 +5,18 @@ from gatefuse.errors import DeadlineExceeded, Draining, InvalidRequest, NoReplic
 
 
 def admit(
-    *, rows: int, limits: Limits, queued_rows: int, remaining_s: float, ready: bool, draining: bool
+    *,
+    rows: int,
+    limits: Limits,
+    queued_rows: int,
+    remaining_s: float,
+    ready: bool,
+    draining: bool,
+    queued_requests: int = 0,
 ) -> None:
     """Returns when `rows` rows may be queued, raises the answer otherwise.
+
+    `queued_requests` are those that wait at the request's priority level; it matters where the policy has a limit.
 
     Raises:
         Draining: the service is shutting down.
@@ -28,3 +37,6 @@ def admit(
         raise NoReplica("no worker is ready for the model")
     if queued_rows + rows > limits.max_queue_rows:
         raise QueueFull(f"the queue of the model is full (limit: {limits.max_queue_rows} rows)")
+    most = limits.policy.max_queue_size
+    if most and queued_requests >= most:
+        raise QueueFull(f"the queue of the model is full (limit: {most} requests)")

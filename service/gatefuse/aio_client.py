@@ -1,80 +1,75 @@
 """The asyncio client: the same calls as ``gatefuse.client``, awaited.
 
-async with AioClient("localhost:8001") as client:
+async with gatefuse.aio.Client("localhost:8001") as client:
     result = await client.infer("llama-ffn", hidden_states, layer=3)
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import grpc
-import grpc.aio
-from google.protobuf.message import Message
 
-from gatefuse.arrays import Arrays, packed, unpacked
+from gatefuse.arrays import Arrays, described
 from gatefuse.client import DEFAULT_TIMEOUT_S
+from gatefuse.client_memory import SharedMemory
 from gatefuse.messages import (
-    CHANNEL_OPTIONS,
     InferenceError,
     ModelMetadata,
-    RawResult,
+    ParameterValue,
     Result,
     Rows,
     ServerMetadata,
-    infer_request,
-    method,
     model_metadata,
-    raw_result,
     server_metadata,
     single_input,
 )
+from gatefuse.question import Question, question
+from gatefuse.transport import rpcs
+from gatefuse.transport.aio_stream import AioStream
+from gatefuse.transport.asynchronous import AioTransport
+from gatefuse.transport.retry import RetryPolicy
+from gatefuse.transport.sharing import AioSharing
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
 __all__ = ["AioClient", "InferenceError"]
 
-_Response = TypeVar("_Response", bound=Message)
-
 
 class AioClient:
-    """One connection to a server, for the event loop that is running when it is made.
+    """A connection to a server, or to each of several, for the event loop that is running when it is made.
 
-    Every call ends after ``timeout_s``: it is the gRPC deadline, which the server keeps too.
-    Cancelling the awaiting task cancels the call. Calls raise InferenceError if they are not
-    answered.
+    Every call ends after ``timeout_s``: it is the gRPC deadline, which the server keeps too. A call that the server
+    cannot take now is tried again as ``gatefuse.client.Client`` does it. Cancelling the awaiting task cancels the
+    call. Calls raise InferenceError if they are not answered.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         credentials: grpc.ChannelCredentials | None = None,
+        retry: RetryPolicy | None = None,
+        shared_memory: SharedMemory = "auto",
     ) -> None:
         """Connects at the first call.
 
         Args:
-            url: ``HOST:PORT``, or any other gRPC target.
+            url: ``HOST:PORT``, or any other gRPC target; or several, which take calls in turn as long as they answer.
             timeout_s: Seconds that a call may take unless it says otherwise.
             credentials: For TLS; None for plain text.
+            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, and ``NO_RETRY`` of
+                ``gatefuse.transport.retry`` for not at all.
+            shared_memory: Whether rows go through memory that the server shares: ``auto`` where they are many, the
+                server is on this host, has no other endpoint and allows it; ``on`` always, or the call fails; ``off``.
         """
-        self._timeout_s = timeout_s
-        self._channel = (
-            grpc.aio.insecure_channel(url, CHANNEL_OPTIONS)
-            if credentials is None
-            else grpc.aio.secure_channel(url, credentials, CHANNEL_OPTIONS)
-        )
+        self._transport = AioTransport(url, credentials, timeout_s, retry or RetryPolicy())
+        self._sharing = AioSharing(self._transport, shared_memory)
         self._input_names: dict[str, str] = {}
-        self._server_live = self._stub("ServerLive", pb.ServerLiveResponse)
-        self._server_ready = self._stub("ServerReady", pb.ServerReadyResponse)
-        self._server_metadata = self._stub("ServerMetadata", pb.ServerMetadataResponse)
-        self._model_ready = self._stub("ModelReady", pb.ModelReadyResponse)
-        self._model_metadata = self._stub("ModelMetadata", pb.ModelMetadataResponse)
-        self._repository_index = self._stub("RepositoryIndex", pb.RepositoryIndexResponse)
-        self._model_infer = self._stub("ModelInfer", pb.ModelInferResponse)
+        self._output_names: dict[str, tuple[str, ...]] = {}
 
     async def __aenter__(self) -> Self:
         """Returns the client itself."""
@@ -91,41 +86,53 @@ class AioClient:
 
     async def close(self) -> None:
         """Closes the connection; calls still open end with CANCELLED."""
-        await self._channel.close()
+        await self._sharing.close()
+        await self._transport.close()
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that a call may take unless it says otherwise."""
+        return self._transport.timeout_s
 
     async def is_live(self) -> bool:
         """Whether a server answers and says that it lives."""
         try:
-            return (await self._server_live(pb.ServerLiveRequest(), None)).live
+            request = pb.ServerLiveRequest()
+            return (await self._transport.call(rpcs.SERVER_LIVE, request, retry=False)).live
         except InferenceError as error:
-            return _false_if_unavailable(error)
+            return error.false_if_unavailable()
 
     async def is_ready(self) -> bool:
         """Whether a server answers and all its models are ready."""
         try:
-            return (await self._server_ready(pb.ServerReadyRequest(), None)).ready
+            request = pb.ServerReadyRequest()
+            return (await self._transport.call(rpcs.SERVER_READY, request, retry=False)).ready
         except InferenceError as error:
-            return _false_if_unavailable(error)
+            return error.false_if_unavailable()
 
     async def metadata(self) -> ServerMetadata:
         """Returns the server's description."""
-        return server_metadata(await self._server_metadata(pb.ServerMetadataRequest(), None))
+        return server_metadata(
+            await self._transport.call(rpcs.SERVER_METADATA, pb.ServerMetadataRequest())
+        )
 
     async def models(self) -> tuple[str, ...]:
         """Returns the names of the server's models, ready or not."""
-        index = await self._repository_index(pb.RepositoryIndexRequest(), None)
+        index = await self._transport.call(rpcs.REPOSITORY_INDEX, pb.RepositoryIndexRequest())
         return tuple(model.name for model in index.models)
 
     async def model_ready(self, name: str) -> bool:
         """Whether the model is ready. An unknown model is an InferenceError with NOT_FOUND."""
         try:
-            return (await self._model_ready(pb.ModelReadyRequest(name=name), None)).ready
+            request = pb.ModelReadyRequest(name=name)
+            return (await self._transport.call(rpcs.MODEL_READY, request, retry=False)).ready
         except InferenceError as error:
-            return _false_if_unavailable(error)
+            return error.false_if_unavailable()
 
     async def model_metadata(self, name: str) -> ModelMetadata:
         """Returns the model's description."""
-        return model_metadata(await self._model_metadata(pb.ModelMetadataRequest(name=name), None))
+        request = pb.ModelMetadataRequest(name=name)
+        return model_metadata(await self._transport.call(rpcs.MODEL_METADATA, request))
 
     async def infer(
         self,
@@ -136,59 +143,72 @@ class AioClient:
         layer: int | None = None,
         datatype: Datatype | str | None = None,
         timeout_s: float | None = None,
+        **parameters: ParameterValue,
     ) -> Result:
         """Runs a model on the rows of ``x``: see ``gatefuse.client.Client.infer``."""
-        rows = packed(x, datatype)
-        raw = await self.infer_rows(model, rows, outputs=outputs, layer=layer, timeout_s=timeout_s)
-        return unpacked(raw, x)
-
-    async def infer_rows(
-        self,
-        model: str,
-        rows: Rows | Mapping[str, Rows],
-        *,
-        outputs: Sequence[str] | None = None,
-        layer: int | None = None,
-        timeout_s: float | None = None,
-    ) -> RawResult:
-        """Runs a model on rows that are packed already, and returns the packed answer."""
-        if isinstance(rows, Rows):
-            name = self._input_names.get(model)
-            if name is None:
-                name = self._input_names[model] = single_input(await self.model_metadata(model))
-            rows = {name: rows}
-        request = infer_request(model, rows, layer, outputs)
+        asked = await self._question(
+            model, x, outputs=outputs, layer=layer, datatype=datatype, **parameters
+        )
         try:
-            response = await self._model_infer(request, timeout_s)
+            response = await self._transport.call(rpcs.MODEL_INFER, asked.request, timeout_s)
         except InferenceError as error:
             if error.code is grpc.StatusCode.INVALID_ARGUMENT:
                 # The server may have come back with another model of that name: ask again next
                 # time.
                 self._input_names.pop(model, None)
-            raise
-        return raw_result(response, next(iter(rows.values())).shape)
+                self._output_names.pop(model, None)
+            if asked.lease is None or error.code is not grpc.StatusCode.NOT_FOUND:
+                raise
+            # The server was started again, and knows none of our memory: that is made anew.
+            self._sharing.forget()
+            asked = await self._question(
+                model, x, outputs=outputs, layer=layer, datatype=datatype, **parameters
+            )
+            response = await self._transport.call(rpcs.MODEL_INFER, asked.request, timeout_s)
+        return asked.read(response)
 
-    def _stub(
-        self, name: str, response: type[_Response]
-    ) -> Callable[[Message, float | None], Awaitable[_Response]]:
-        call: grpc.aio.UnaryUnaryMultiCallable[Message, _Response] = self._channel.unary_unary(
-            method(name),
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=response.FromString,
+    def stream(self) -> AioStream:
+        """Returns a stream, to be used as a context: many requests in flight on one call.
+
+        async with client.stream() as stream:
+            results = await asyncio.gather(*(stream.infer("llama-ffn", x, layer=3) for x in batches))
+        """
+        return AioStream(self._transport, self._question)
+
+    async def _question(
+        self,
+        model: str,
+        x: Arrays,
+        *,
+        outputs: Sequence[str] | None = None,
+        layer: int | None = None,
+        datatype: Datatype | str | None = None,
+        **parameters: ParameterValue,
+    ) -> Question:
+        given = described(x, datatype)
+        lease = None
+        if self._sharing.wants(given.tensor_bytes * len(given.arrays)):
+            outputs = outputs or await self._all_outputs(model)
+            tensors = len(given.arrays) + len(outputs)
+            lease = await self._sharing.lease(given.tensor_bytes, tensors)
+        packed = given.packed() if lease is None else given.placed(lease.allocate)
+        rows = await self._named(model, packed)
+        return question(
+            model, rows, x, layer=layer, outputs=outputs, parameters=parameters, lease=lease
         )
 
-        async def stub(request: Message, timeout_s: float | None) -> _Response:
-            try:
-                return await call(
-                    request, timeout=self._timeout_s if timeout_s is None else timeout_s
-                )
-            except grpc.aio.AioRpcError as error:
-                raise InferenceError.of(error) from error
+    async def _all_outputs(self, model: str) -> tuple[str, ...]:
+        names = self._output_names.get(model)
+        if names is None:
+            metadata = await self.model_metadata(model)
+            names = self._output_names[model] = tuple(output.name for output in metadata.outputs)
+        return names
 
-        return stub
-
-
-def _false_if_unavailable(error: InferenceError) -> bool:
-    if error.code is grpc.StatusCode.UNAVAILABLE:
-        return False
-    raise error
+    async def _named(self, model: str, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
+        """Rows without a name belong to the model's only input, whose name the server tells once."""
+        if "" not in rows:
+            return rows
+        name = self._input_names.get(model)
+        if name is None:
+            name = self._input_names[model] = single_input(await self.model_metadata(model))
+        return {name: rows[""]}

@@ -1,64 +1,111 @@
-"""Arrays to packed rows and back, for both clients."""
+"""Arrays to packed rows and back, for both clients: numpy's, those of ml_dtypes, torch's tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gatefuse.messages import RawResult, Result, Rows, flat_shape
-from gatefuse.wire import Datatype, decode, encode
+from gatefuse import tensors
+from gatefuse.messages import Place, RawResult, Result, Rows, flat_shape
+from gatefuse.wire import Datatype, decode, encode, encode_into
 
-Arrays: TypeAlias = NDArray[Any] | Mapping[str, NDArray[Any]]
+Array: TypeAlias = Any
+"""A numpy array or a torch tensor, which this package does not import."""
+
+Arrays: TypeAlias = Array | Mapping[str, Array]
 """The rows of the only input, or of each input by its name."""
 
 
-def packed(x: Arrays, datatype: Datatype | str | None) -> Rows | dict[str, Rows]:
-    """Returns arrays as they travel.
+class Described(NamedTuple):
+    """Arrays that may travel: by name, all of one shape, and what their elements are to be sent as."""
+
+    arrays: Mapping[str, Array]
+    shape: tuple[int, int]
+    datatype: Datatype
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of each as it travels."""
+        return math.prod(self.shape) * self.datatype.itemsize
+
+    def packed(self) -> dict[str, Rows]:
+        """Their elements as they travel."""
+        return {
+            name: Rows(_encode(array, self.datatype), self.shape, self.datatype)
+            for name, array in self.arrays.items()
+        }
+
+    def placed(self, allocate: Callable[[int], Place]) -> dict[str, Rows]:
+        """The same, written to the places that `allocate` gives for so many bytes each."""
+        rows = {}
+        for name, array in self.arrays.items():
+            place = allocate(self.tensor_bytes)
+            write = tensors.encode_into if tensors.is_tensor(array) else encode_into
+            write(array, self.datatype, place.view)
+            rows[name] = Rows(place, self.shape, self.datatype)
+        return rows
+
+
+def described(x: Arrays, datatype: Datatype | str | None) -> Described:
+    """Checks arrays that are to travel. One without a name is under the empty name.
 
     Args:
         x: [..., columns] floats; or such arrays by the names of the inputs, all of one shape.
         datatype: What travels; None for the arrays' own type, and FP32 where they have several.
 
     Raises:
-        TypeError: An array holds no floats.
+        TypeError: An array holds no floats, or is no array.
         ValueError: The datatype is unknown, the shapes differ, or an array is a scalar.
     """
     arrays = x if isinstance(x, Mapping) else {"": x}
     if not arrays:
         raise ValueError("no input: pass an array, or a mapping of names to arrays")
-    if datatype is None:
-        own = {Datatype.of_array(array.dtype) for array in arrays.values()}
-        wanted = own.pop() if len(own) == 1 else Datatype.FP32
-    else:
-        wanted = Datatype.parse(datatype)
-    shapes = {array.shape for array in arrays.values()}
+    own = {_datatype_of(array) for array in arrays.values()}
+    joint = own.pop() if len(own) == 1 else Datatype.FP32
+    wanted = joint if datatype is None else Datatype.parse(datatype)
+    shapes = {tuple(array.shape) for array in arrays.values()}
     if len(shapes) > 1:
         listed = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
         raise ValueError(f"all inputs must have one shape: {listed}")
-    shape = flat_shape(shapes.pop())
-    rows = {name: Rows(encode(array, wanted), shape, wanted) for name, array in arrays.items()}
-    return rows if isinstance(x, Mapping) else rows[""]
+    return Described(arrays, flat_shape(shapes.pop()), wanted)
 
 
 def unpacked(raw: RawResult, x: Arrays) -> Result:
-    """Returns fresh, writable arrays of the shape and dtype of ``x``.
+    """Returns fresh, writable arrays of the kind, shape and dtype of ``x``; tensors on its device.
 
     float32 for float64; where several inputs have several types, the one that holds all of them.
     """
-    if not isinstance(x, Mapping):
-        like = x
-    else:
-        arrays = list(x.values())
-        one = len({array.dtype for array in arrays}) == 1
-        like = arrays[0] if one else np.empty(arrays[0].shape, np.float32)
-    outputs = {name: _array(content, raw.datatype, like) for name, content in raw.contents.items()}
+    like = _joint(list(x.values())) if isinstance(x, Mapping) else x
+    read = tensors.decode if tensors.is_tensor(like) else _array
+    outputs = {name: read(content, raw.datatype, like) for name, content in raw.contents.items()}
     return Result(outputs, raw.cost)
 
 
-def _array(content: bytes, datatype: Datatype, like: NDArray[Any]) -> NDArray[Any]:
+def _datatype_of(array: Array) -> Datatype:
+    if tensors.is_tensor(array):
+        return tensors.datatype_of(array)
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"pass a numpy array or a torch tensor, not {type(array).__name__}")
+    return Datatype.of_array(array.dtype)
+
+
+def _encode(array: Array, datatype: Datatype) -> bytes:
+    return tensors.encode(array, datatype) if tensors.is_tensor(array) else encode(array, datatype)
+
+
+def _joint(arrays: Sequence[Array]) -> Array:
+    """An array like all of them: a tensor if any is one, float32 if their types differ."""
+    like = next(filter(tensors.is_tensor, arrays), arrays[0])
+    if len({str(array.dtype).removeprefix("torch.") for array in arrays}) == 1:
+        return like
+    return like.float() if tensors.is_tensor(like) else np.empty(like.shape, np.float32)
+
+
+def _array(content: bytes | memoryview, datatype: Datatype, like: NDArray[Any]) -> NDArray[Any]:
     if datatype is Datatype.BF16 and like.dtype.name == "bfloat16":
         return np.frombuffer(content, like.dtype).reshape(like.shape).copy()
     decoded = decode(content, datatype, like.shape)

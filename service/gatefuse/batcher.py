@@ -5,20 +5,16 @@ take it, so that under load a batch keeps growing, and on an idle service the fi
 """
 
 import enum
-from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 from gatefuse.company import Company
+from gatefuse.queue_policy import NO_POLICY, NO_PRIORITIES, Priorities, QueuePolicy, TimeoutAction
+from gatefuse.row_queue import BatchKey, RowQueue, Work
 
-
-class BatchKey(NamedTuple):
-    """Rows with the same key may share a batch."""
-
-    model: str
-    layer: int
-    columns: int
+__all__ = ["BatchKey", "Batcher", "Limits", "Sealed", "Trigger", "Work"]
 
 
 class Trigger(enum.StrEnum):
@@ -37,60 +33,20 @@ class Limits:
     max_batch_rows: int
     max_queue_rows: int
     max_queue_delay_s: float = 0.0
+    priorities: Priorities = NO_PRIORITIES
+    policy: QueuePolicy = NO_POLICY
 
 
-@dataclass(slots=True, eq=False)
-class Work:
-    """Rows of one request that travel in one batch: a whole request, or a piece of one above max_batch_rows.
-
-    `job` is whoever waits for the answer and means nothing here; `attempts` counts batches it was sealed into.
-    """
-
-    key: BatchKey
-    rows: int
-    arrived_s: float
-    deadline_s: float
-    job: Any
-    offset_rows: int = 0
-    attempts: int = 0
-    queued: bool = False
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sealed:
-    """A batch: works in arrival order, whose rows lie one after the other."""
+    """A batch: works in the order of their rows; `input_s` is how long it took to copy those to the worker's slot."""
 
     key: BatchKey
     works: tuple[Work, ...]
     rows: int
     trigger: Trigger
-
-
-class _RowQueue:
-    """A FIFO of works that knows its rows and lets any work leave in constant time."""
-
-    __slots__ = ("rows", "works")
-
-    def __init__(self) -> None:
-        self.works: OrderedDict[Work, None] = OrderedDict()
-        self.rows = 0
-
-    def head(self) -> Work:
-        return next(iter(self.works))
-
-    def append(self, work: Work) -> None:
-        self.works[work] = None
-        self.rows += work.rows
-        work.queued = True
-
-    def prepend(self, work: Work) -> None:
-        self.append(work)
-        self.works.move_to_end(work, last=False)
-
-    def remove(self, work: Work) -> None:
-        del self.works[work]
-        self.rows -= work.rows
-        work.queued = False
+    input_s: float = 0.0
+    moves: tuple[Any, ...] = ()  # of rows that a device moves to or from clients' memory by itself
 
 
 class Batcher:
@@ -99,7 +55,7 @@ class Batcher:
     def __init__(self) -> None:
         """Starts empty; models are added when a worker first names them."""
         self._limits: dict[str, Limits] = {}
-        self._waiting: dict[BatchKey, _RowQueue] = {}  # queues that hold at least one work
+        self._waiting: dict[BatchKey, RowQueue] = {}  # queues that hold at least one work
         self._queued_rows: dict[str, int] = {}
         self._company: dict[BatchKey, Company] = {}
         self.draining = False
@@ -115,6 +71,13 @@ class Batcher:
             self._limits[model] = limit
             self._queued_rows.setdefault(model, 0)
 
+    def forget(self, model: str) -> None:
+        """Undeclares a model that has no request left."""
+        self._limits.pop(model, None)
+        self._queued_rows.pop(model, None)
+        for key in [key for key in self._company if key.model == model]:
+            del self._company[key]
+
     @property
     def empty(self) -> bool:
         """True when nothing waits."""
@@ -127,6 +90,12 @@ class Batcher:
     def queued_rows(self, model: str) -> int:
         """Rows of `model` that wait to be sealed."""
         return self._queued_rows[model]
+
+    def queued_requests(self, model: str, level: int) -> int:
+        """Requests of `model` that wait at a priority level; of one above max_batch_rows each piece counts."""
+        return sum(
+            queue.level_size(level) for key, queue in self._waiting.items() if key.model == model
+        )
 
     def offer(self, works: Iterable[Work]) -> None:
         """Appends works in arrival order. The caller has asked admission first."""
@@ -157,27 +126,32 @@ class Batcher:
         if work.queued:
             queue = self._waiting[work.key]
             queue.remove(work)
-            if not queue.works:
+            if not queue.size:
                 del self._waiting[work.key]
             self._queued_rows[work.key.model] -= work.rows
 
     def seal(self, models: Container[str], now_s: float) -> Sealed | None:
         """The next batch for a worker that serves `models`, or None when none should leave now.
 
-        Among ripe queues the one whose head arrived first wins. Works past their deadline are dropped here: whoever
+        Among a model's ripe queues the one with the best head wins: level first, then arrival. Among models it is
+        arrival alone: a level says nothing about other models. Works past their deadline are dropped here: whoever
         waits for them has its own timer.
         """
-        best: BatchKey | None = None
-        best_arrived_s = 0.0
+        best: dict[str, tuple[int, float, BatchKey]] = {}
         for key in tuple(self._waiting):
             if key.model not in models:
                 continue
             head = self._live_head(key, now_s)
             if head is None or self._ripe_at_s(key, head, now_s) > now_s:
                 continue
-            if best is None or head.arrived_s < best_arrived_s:
-                best, best_arrived_s = key, head.arrived_s
-        return None if best is None else self._take(best, now_s)
+            this = (head.level, head.arrived_s, key)
+            other = best.get(key.model)
+            if other is None or this < other:
+                best[key.model] = this
+        if not best:
+            return None
+        _, _, chosen = min(best.values(), key=itemgetter(1, 0))
+        return self._take(chosen, now_s)
 
     def next_ripe_s(self, models: Container[str], now_s: float) -> float | None:
         """When the first waiting queue becomes ripe, for a timer; None when nothing waits."""
@@ -188,20 +162,25 @@ class Batcher:
         ]
         return min(times, default=None)
 
-    def _queue(self, key: BatchKey) -> _RowQueue:
+    def _queue(self, key: BatchKey) -> RowQueue:
         """The queue of `key`, which is about to get a work."""
         queue = self._waiting.get(key)
         if queue is None:
-            queue = self._waiting[key] = _RowQueue()
+            queue = self._waiting[key] = RowQueue()
         return queue
 
     def _live_head(self, key: BatchKey, now_s: float) -> Work | None:
-        """The first work that is not past its deadline."""
+        """The first work that may still be sealed."""
         while (queue := self._waiting.get(key)) is not None:
             head = queue.head()
-            if head.deadline_s > now_s:
+            if head.deadline_s <= now_s:
+                self.discard(head)
+            elif head.queue_deadline_s > now_s or head.attempts:
                 return head
-            self.discard(head)
+            elif self._limits[key.model].policy.timeout_action is TimeoutAction.DELAY:
+                queue.demote(head)
+            else:
+                self.discard(head)
         return None
 
     def _ripe_at_s(self, key: BatchKey, head: Work, now_s: float) -> float:
@@ -211,7 +190,7 @@ class Batcher:
             not limits.max_queue_delay_s
             or self.draining
             or queue.rows >= limits.max_batch_rows
-            or len(queue.works) >= self._expected(key, now_s)
+            or queue.size >= self._expected(key, now_s)
         ):
             return head.arrived_s
         return head.arrived_s + limits.max_queue_delay_s

@@ -17,6 +17,7 @@ from gatefuse.measuring import (
     EXIT_NO_MEMORY,
     EXIT_UNAVAILABLE,
     EXIT_WRONG,
+    STDOUT,
     default_jobs,
 )
 from gatefuse_kernels.bench import cases
@@ -74,9 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
     from gatefuse_kernels.bench.run import NoMemoryError, WrongAnswerError, run_bench
 
     try:
-        output = _Output(arguments.json) if arguments.json else None
+        as_json = arguments.json == STDOUT
+        output = _Output(arguments.json) if arguments.json and not as_json else None
         report = run_bench(options_of(arguments), _say, output.keep if output else _drop)
-        print(text(report), flush=True)
+        print(json.dumps(json_of(report), indent=1) if as_json else text(report), flush=True)
         if output:
             output.finish(report)
     except BackendUnavailableError as error:
@@ -186,7 +188,12 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="begin no new point after so long, and report what there is (default: no limit)",
     )
-    add("--json", type=Path, metavar="FILE", help="write everything that was measured here")
+    add(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write everything that was measured here; - prints it",
+    )
 
 
 def _list_of(parse: Callable[[str], Item]) -> Callable[[str], tuple[Item, ...]]:

@@ -27,6 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve the models of a configuration"))
     _add_models(commands.add_parser("models", help="list the models of a running server"))
+    _add_infer(commands.add_parser("infer", help="run rows of files through a model of a server"))
     _add_loadtest(
         commands.add_parser("loadtest", help="load a running server and compare its models")
     )
@@ -39,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("audit", help="hold the counters against what this machine's GPU does")
     )
     _add_tune(commands.add_parser("tune", help="measure the fastest plans for this machine's GPU"))
+    _add_completion(commands.add_parser("completion", help="print a shell's completion script"))
     return parser
 
 
@@ -55,6 +57,23 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="export this result of `gatefuse audit` as metrics",
     )
+    parser.add_argument(
+        "--allow-client-shm",
+        action="store_true",
+        default=None,
+        help="let clients on this host register shared memory (default: from the configuration, off)",
+    )
+    parser.add_argument(
+        "--model-control",
+        choices=("none", "explicit"),
+        help="explicit: clients may load and unload the configured models (default: none)",
+    )
+    parser.add_argument(
+        "--trace-file",
+        type=lambda text: Path(text).absolute(),
+        metavar="FILE",
+        help="where traces of requests go once a client turns them on (default: nowhere)",
+    )
     parser.add_argument("--ray-address", help="join this Ray cluster instead of starting one")
     parser.set_defaults(run=_serve)
 
@@ -68,7 +87,14 @@ def _serve(options: argparse.Namespace) -> int:
         return _missing(error, "server")
     overrides = {
         key: value
-        for key in ("host", "grpc_port", "metrics_port")
+        for key in (
+            "host",
+            "grpc_port",
+            "metrics_port",
+            "allow_client_shm",
+            "model_control",
+            "trace_file",
+        )
         if (value := getattr(options, key)) is not None
     }
     try:
@@ -91,6 +117,19 @@ def _models(options: argparse.Namespace) -> int:
     from gatefuse.models_command import run
 
     return run(options.url, options.json)
+
+
+def _add_infer(parser: argparse.ArgumentParser) -> None:
+    from gatefuse.infer_options import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(run=_infer)
+
+
+def _infer(options: argparse.Namespace) -> int:
+    from gatefuse.infer_command import run
+
+    return run(options)
 
 
 def _add_loadtest(parser: argparse.ArgumentParser) -> None:
@@ -183,6 +222,20 @@ def _tune(options: argparse.Namespace) -> int:
         return run(options)
     except ModuleNotFoundError as error:
         return _missing(error, "server")
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    parser.set_defaults(run=_completion)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        return _missing(error, "completion")
+    print(shtab.complete(_parser(), options.shell))
+    return 0
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> int:

@@ -3,10 +3,12 @@
 Ray starts processes, gives each worker its device and starts again whatever dies. No tensor goes through it.
 """
 
+import contextlib
 import logging
 import os
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,20 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gatefuse import metrics
-from gatefuse.config import ConfigError, ServiceConfig
+from gatefuse.config import ConfigError, ModelConfig, ServiceConfig
 from gatefuse.frontend import Frontend, FrontendReport
 from gatefuse.malloc import KEEP_BIG_BLOCKS
 from gatefuse.placement import place
+from gatefuse.roster import Entry, Roster, write_roster
+from gatefuse.settings import Settings
 from gatefuse.worker import Worker, WorkerReport
 from gatefuse.worker_link import hang_marker
 
 log = logging.getLogger(__name__)
 
 REPORT_TIMEOUT_S = 2.0
+# Calls that one process answers at once: a report while it loads a model, while the next is asked for.
+CONTROL_CALLS = 4
 
 
 @dataclass(slots=True)
@@ -64,6 +70,9 @@ class Cluster:
             placement = place(config.models, config.worker_count)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        self.roster = _roster(placement, config.models)
+        if config.model_control == "explicit":
+            write_roster(run_dir, self.roster)  # before any process could miss it
         self._workers = [self._start_worker(i, models) for i, models in enumerate(placement)]
         sockets = [str(worker.socket_path) for worker in self._workers]
         self._frontends = [self._start_frontend(sockets) for _ in range(config.frontends)]
@@ -84,6 +93,38 @@ class Cluster:
         metrics.set_replicas(Counter(member.state for member in self._workers))
         return ClusterStatus(ready, port, errors)
 
+    def load(self, worker: str, entry: Entry) -> str:
+        """Loads a model on the worker with that socket; returns why it failed, else nothing."""
+        member = self._worker(worker)
+        try:
+            failure: str = ray.get(member.actor.load.remote(entry.model_dump_json()))
+        except RayActorError:
+            return "the worker died"
+        return failure
+
+    def unload(self, worker: str, index: int) -> None:
+        """Frees a model on a worker; one that is not there serves it no more."""
+        with contextlib.suppress(RayActorError):
+            ray.get(self._worker(worker).actor.unload.remote(index))
+
+    def update(self, roster: Roster, changed: Sequence[str] = (), finished: str = "") -> None:
+        """Tells every frontend what is loaded; see `Frontend.update`. One that is not there reads the roster's file."""
+        text = roster.model_dump_json()
+        pending = [
+            member.actor.update.remote(text, tuple(changed), finished) for member in self._frontends
+        ]
+        for reply in pending:
+            with contextlib.suppress(RayActorError):
+                ray.get(reply)
+
+    def set(self, settings: Settings) -> None:
+        """Has every process log and trace so; one that is not there reads the settings' file."""
+        text = settings.model_dump_json()
+        pending = [m.actor.set.remote(text) for m in (*self._frontends, *self._workers)]
+        for reply in pending:
+            with contextlib.suppress(RayActorError):
+                ray.get(reply)
+
     def stop(self) -> None:
         """Drains the frontends, then ends every actor and, where this process started it, Ray."""
         pending = [member.actor.drain.remote() for member in self._frontends]
@@ -101,6 +142,13 @@ class Cluster:
             ray.kill(member.actor, no_restart=True)
         ray.shutdown()
 
+    def _worker(self, socket_name: str) -> _Member:
+        return next(
+            member
+            for member in self._workers
+            if member.socket_path is not None and member.socket_path.name == socket_name
+        )
+
     def _choose_device(self) -> str:
         gpus = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
         needed = self._config.worker_count
@@ -112,7 +160,7 @@ class Cluster:
         return device
 
     def _start_worker(self, index: int, models: Any) -> _Member:
-        path = self._run_dir / f"worker-{index}.sock"
+        path = self._run_dir / _socket_name(index)
         options = {**_pinned_here(), "num_gpus": 1 if self._device == "cuda" else 0}
         threads, table = self._worker_threads(), self._config.plan_table
         actor = (
@@ -160,6 +208,19 @@ class Cluster:
             errors.append(report.error)
 
 
+def _socket_name(worker: int) -> str:
+    return f"worker-{worker}.sock"
+
+
+def _roster(placement: Sequence[Sequence[ModelConfig]], models: Sequence[ModelConfig]) -> Roster:
+    """What is loaded at the start."""
+    entries = []
+    for index, model in enumerate(models):
+        workers = [_socket_name(n) for n, placed in enumerate(placement) if model in placed]
+        entries.append(Entry(config=model, index=index, replicas=tuple(workers)))
+    return Roster(entries=tuple(entries))
+
+
 def _with_fixed_port(config: ServiceConfig) -> ServiceConfig:
     """Picks the port where the configuration leaves it open: a frontend that is replaced must come back on its port."""
     if config.grpc_port:
@@ -197,6 +258,7 @@ def _pinned_here() -> dict[str, Any]:
     return {
         "num_cpus": 0,
         "max_restarts": -1,
+        "max_concurrency": CONTROL_CALLS,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
     }
 

@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 from gatefuse.errors import InvalidRequest, NotFound
 from gatefuse.link import ServedModel
-from gatefuse.request_inputs import Payload, read_inputs
+from gatefuse.request_inputs import Inputs, Payload, read_inputs
+from gatefuse.request_parameters import read_layer, read_waiting
+from gatefuse.shared_memory import Regions, RegionSlice
+from gatefuse.shared_memory.regions import points_at_region, region_slice
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -21,7 +24,7 @@ _VERSION = re.compile(r"[0-9]{1,10}")
 
 
 Outputs = tuple[bytes, ...]
-"""The packed rows of each output that a request asks for, in the order it asks."""
+"""The packed rows of each output that a request asks for, in the order it asks; empty where they went to a region."""
 
 
 class InferRequest(NamedTuple):
@@ -35,11 +38,16 @@ class InferRequest(NamedTuple):
     payloads: tuple[Payload, ...]  # in the order of the model's inputs
     outputs: tuple[int, ...]  # which of the model's outputs are asked for, by number, in this order
     request_id: str
+    targets: tuple[RegionSlice | None, ...] = ()  # where each output goes, if any goes to a region
+    priority: int = 0  # 0: the model's default
+    timeout_us: int = 0  # how long it may wait in the queue; 0: as long as the model lets it
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of all inputs as they travelled."""
-        return sum(map(len, self.payloads))
+        """Bytes of the inputs that travelled: not of those in shared memory."""
+        return sum(
+            len(payload) for payload in self.payloads if not isinstance(payload, RegionSlice)
+        )
 
 
 @dataclass(slots=True)
@@ -88,8 +96,11 @@ def decode(
     request: pb.ModelInferRequest,
     models: Mapping[str, ServedModel],
     raw: Sequence[bytes | memoryview] | None = None,
+    regions: Regions | None = None,
 ) -> InferRequest:
     """Checks a request and returns its rows; `raw` stands for its raw_input_contents if they were taken out of it.
+
+    `regions` are the clients' shared memory, None where that is off.
 
     Raises:
         InvalidRequest: it breaks a rule, which the text names; NotFound for an unknown model, version or layer.
@@ -98,60 +109,12 @@ def decode(
     request_id = request.id
     if len(request_id) > MAX_ID_LENGTH:
         raise InvalidRequest("size", f"id is longer than {MAX_ID_LENGTH} characters")
-    layer = _layer(request, model)
+    layer = read_layer(request, model)
     outputs = _chosen_outputs(request, model)
     raw = request.raw_input_contents if raw is None else raw
-    inputs = read_inputs(request.inputs, raw, model)
-    return InferRequest(model, layer, *inputs, outputs, request_id)
-
-
-def encode(request: InferRequest, outputs: Outputs, cost: Cost) -> bytes:
-    """The answer as a serialized ModelInferResponse; `outputs` are rows × columns of the request's datatype each.
-
-    Serialized messages that are concatenated parse as one message with the fields of all, so what answers have in
-    common is serialized once, and the rows are copied once.
-    """
-    model, datatype = request.model, request.datatype
-    parts = [
-        _answer_head(model, request.outputs, datatype, request.rows, request.columns),
-        _parameter("queue_us", round(cost.queue_s * 1e6)),
-        _parameter("compute_us", round(cost.compute_s * 1e6)),
-        _parameter("batch_rows", cost.batch_rows),
-        _parameter("kernel_launches", cost.kernel_launches),
-        _parameter("bytes_moved", cost.bytes_moved),
-    ]
-    for output in outputs:
-        parts += (_raw_head(len(output)), output)
-    if request.request_id:
-        parts.append(pb.ModelInferResponse(id=request.request_id).SerializeToString())
-    return b"".join(parts)
-
-
-@lru_cache(maxsize=4096)
-def _answer_head(
-    model: ServedModel, outputs: tuple[int, ...], datatype: Datatype, rows: int, columns: int
-) -> bytes:
-    response = pb.ModelInferResponse(model_name=model.name, model_version=VERSION)
-    for number in outputs:
-        name = model.outputs[number]
-        response.outputs.add(name=name, datatype=datatype.value, shape=(rows, columns))
-    response.parameters["backend"].string_param = model.backend
-    return response.SerializeToString()
-
-
-@lru_cache(maxsize=65536)
-def _parameter(name: str, value: int) -> bytes:
-    response = pb.ModelInferResponse()
-    response.parameters[name].int64_param = value
-    return response.SerializeToString()
-
-
-@lru_cache(maxsize=4096)
-def _raw_head(size_bytes: int) -> bytes:
-    """The tag and length that stand before the bytes of raw_output_contents."""
-    message = pb.ModelInferResponse(raw_output_contents=[b""]).SerializeToString()
-    tag = message[:-1]  # what follows the tag is the length, 0
-    return tag + _varint(size_bytes)
+    inputs = read_inputs(request.inputs, raw, model, regions)
+    targets = _targets(request, inputs, regions) if request.outputs else ()
+    return InferRequest(model, layer, *inputs, outputs, request_id, targets, *read_waiting(request))
 
 
 def metadata(model: ServedModel) -> pb.ModelMetadataResponse:
@@ -163,6 +126,13 @@ def metadata(model: ServedModel) -> pb.ModelMetadataResponse:
         response.inputs.add(name=name, datatype=datatype, shape=[-1, width])
     for name in model.outputs:
         response.outputs.add(name=name, datatype=datatype, shape=[-1, width])
+    for key, value in facts(model).items():
+        response.properties[key] = value
+    return response
+
+
+def facts(model: ServedModel) -> dict[str, str]:
+    """What else there is to know of a model, for its metadata and its configuration."""
     facts = {
         "kind": model.kind,
         "backend": model.backend,
@@ -177,37 +147,7 @@ def metadata(model: ServedModel) -> pb.ModelMetadataResponse:
     if model.expression:
         facts["expression"] = model.expression
         facts["constants"] = json.dumps(dict(model.constants))
-    for key, value in facts.items():
-        response.properties[key] = value
-    return response
-
-
-def _varint(value: int) -> bytes:
-    """`value`, not negative, as protobuf writes lengths: seven bits a byte, the lowest first."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def _layer(request: pb.ModelInferRequest, model: ServedModel) -> int:
-    parameters = request.parameters
-    if "layer" not in parameters:
-        if len(model.layers) == 1:
-            return model.layers[0]
-        raise InvalidRequest(
-            "model",
-            f"'{model.name}' has {len(model.layers)} layers: set the int64 parameter 'layer'",
-        )
-    parameter = parameters["layer"]
-    if parameter.WhichOneof("parameter_choice") != "int64_param":
-        raise InvalidRequest("model", "parameter 'layer' must be an int64_param")
-    layer: int = parameter.int64_param
-    if layer not in model.layers:
-        raise NotFound(f"model '{model.name}' does not serve that layer")
-    return layer
+    return facts
 
 
 def _chosen_outputs(request: pb.ModelInferRequest, model: ServedModel) -> tuple[int, ...]:
@@ -224,6 +164,22 @@ def _chosen_outputs(request: pb.ModelInferRequest, model: ServedModel) -> tuple[
     if len(set(names)) < len(names):
         raise InvalidRequest("shape", "an output is asked for twice")
     return tuple(map(model.outputs.index, names))
+
+
+def _targets(
+    request: pb.ModelInferRequest, inputs: Inputs, regions: Regions | None
+) -> tuple[RegionSlice | None, ...]:
+    """Where each output that a request names goes: a region, or None for the answer; empty if none goes to a region."""
+    if not any(points_at_region(output.parameters) for output in request.outputs):
+        return ()
+    rows, columns, datatype, _ = inputs
+    needed_bytes = rows * columns * datatype.itemsize
+    return tuple(
+        region_slice(output.parameters, f"output '{output.name}'", needed_bytes, regions)
+        if points_at_region(output.parameters)
+        else None
+        for output in request.outputs
+    )
 
 
 @lru_cache(maxsize=64)

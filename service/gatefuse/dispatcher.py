@@ -7,17 +7,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Protocol
 
 from gatefuse import metrics
-from gatefuse.admission import admit
 from gatefuse.batcher import Batcher, Limits, Sealed
 from gatefuse.codec import Cost, InferRequest, Outputs
-from gatefuse.errors import ComputeFailed, DeadlineExceeded, NoReplica
+from gatefuse.errors import ComputeFailed, DeadlineExceeded, NoReplica, ServiceError
 from gatefuse.job import Job
+from gatefuse.jobs import Jobs
+from gatefuse.lent_memory import Lender
 from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.loads import Loads
 from gatefuse.rows import batch_layout, read_piece, write_batch
+from gatefuse.statistics import BatchTimes, StatisticsBook
+from gatefuse.worker_port import Slot, WorkerPort
 
 log = logging.getLogger(__name__)
 
@@ -26,54 +28,32 @@ MAX_ATTEMPTS = 4
 # A thread that sleeps is awake again 50 to 100 us after it is called: an answer that comes sooner than so many looks,
 # about 2 us each, is better looked for. Nobody is kept waiting: it is done for a request that is alone.
 LOOKS = 100
-# gRPC's timer and ours do not tick together: what is cancelled this close to a deadline is late.
-DEADLINE_SLACK_S = 0.01
-
-
-class Slot(Protocol):
-    """A slot of a worker's arena, as the dispatcher writes and reads it."""
-
-    input: memoryview
-    output: memoryview
-
-
-class WorkerPort(Protocol):
-    """A worker, seen from here: what it serves, and whether it can take a batch."""
-
-    models: Mapping[str, ServedModel]
-    device: str
-
-    @property
-    def credits(self) -> int:
-        """Batches it can take now; 0 while it is not ready."""
-
-    def claim_slot(self) -> Slot:
-        """A free slot, which the next `send` uses."""
-
-    def look(self) -> None:
-        """Handles an answer if one is there; does not wait."""
-
-    def send(self, sealed: Sealed, slot: Slot, last_deadline_s: float) -> None:
-        """Sends the batch whose rows were written into the slot."""
+FINISH_POLL_S = 0.01
 
 
 class Dispatcher:
     """Takes requests, seals batches for workers that are free, hands out the rows that come back."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.monotonic,
+        statistics: StatisticsBook | None = None,
     ) -> None:
         """`clock` gives seconds of the machine's monotonic clock, which workers share."""
         self._loop = loop
         self._clock = clock
+        self.statistics = statistics or StatisticsBook()
         self._batcher = Batcher()
         self._workers: list[WorkerPort] = []
-        self._metrics: dict[str, metrics.ModelMetrics] = {}
+        self._loads = Loads(self.statistics, self._batcher.queued_rows)
         self._pump_scheduled = False
         self._ripe_timer: asyncio.TimerHandle | None = None
-        self._jobs: set[Job] = set()
-        self._idle: asyncio.Future[None] | None = None  # made by drain, done when the last job is
-        self.models: dict[str, ServedModel] = {}
+        self._jobs = Jobs(loop, clock, self._batcher, self._loads)
+        self.trace: Callable[[Job, float], None] | None = (
+            None  # gets each answered job, and when that was
+        )
+        self.models: Mapping[str, ServedModel] = self._loads.current
 
     def __repr__(self) -> str:
         """The live state, for logs and tests."""
@@ -91,17 +71,29 @@ class Dispatcher:
 
     def is_ready(self, model: str) -> bool:
         """True when some connected worker serves `model`."""
-        return any(model in worker.models for worker in self._workers)
+        return bool(self.devices(model))
+
+    def devices(self, model: str) -> list[str]:
+        """The device of each connected worker that serves `model`."""
+        if model not in self.models:
+            return []
+        key = self.models[model].key
+        return [worker.device for worker in self._workers if key in worker.models]
+
+    def limits(self, model: str) -> Limits:
+        """The batching limits of a model that some worker has named."""
+        return self._batcher.limits(self.models[model].key)
+
+    @property
+    def lenders(self) -> tuple[Lender, ...]:
+        """What each worker's device can do with clients' memory."""
+        return tuple(worker.memory for worker in self._workers)
 
     def worker_ready(self, worker: WorkerPort, limits: Mapping[str, Limits]) -> None:
         """A worker connected; `limits` are those of the models it serves."""
         self._batcher.set_limits(limits)
-        for name, model in worker.models.items():
-            self.models[name] = model
-            if name not in self._metrics:
-                self._metrics[name] = metrics.ModelMetrics(
-                    model, limits[name].max_queue_rows, partial(self._batcher.queued_rows, name)
-                )
+        for key, model in worker.models.items():
+            self._loads.learn(model, limits[key].max_queue_rows)
         self._workers.append(worker)
         self._schedule_pump()
 
@@ -118,6 +110,21 @@ class Dispatcher:
                     work.job.fail(NoReplica("the workers that took these rows failed"))
         self._schedule_pump()
 
+    def choose(self, keys: Mapping[str, str]) -> None:
+        """From now on requests for a model get the load with this key; those accepted before keep theirs."""
+        self._loads.choose(keys)
+
+    async def finish(self, key: str, timeout_s: float) -> None:
+        """Waits until no request has that load; those that are left after `timeout_s` are refused."""
+        until_s = self._clock() + timeout_s
+        while jobs := self._jobs.of(key):
+            if self._clock() >= until_s:
+                for job in jobs:
+                    job.fail(NoReplica("the model was unloaded"))
+            await asyncio.sleep(FINISH_POLL_S)
+        self._loads.forget(key)
+        self._batcher.forget(key)
+
     def slot_free(self) -> None:
         """A worker can take another batch."""
         if not self._batcher.empty:
@@ -130,34 +137,60 @@ class Dispatcher:
             ServiceError: admission refused it, its deadline passed, or the device failed.
             asyncio.CancelledError: the caller left; every trace of the request is taken out.
         """
-        job = self._accept(request, deadline_s)
+        job = self.submit(request, deadline_s)
         try:
-            if self.alone:
-                self._pump()  # nobody else is here to share a batch with
-                self._look_for_answer(job)
             outputs = await job.future
         except asyncio.CancelledError:
-            # gRPC cancels at the client's deadline too: that is no caller who left.
-            if self._clock() < deadline_s - DEADLINE_SLACK_S:
-                metrics.caller_left("executing" if job.executing else "queued")
+            self._jobs.note_caller_left(job)
             raise
         finally:
-            self._forget(job)
-        payload_bytes = sum(map(len, outputs))
-        self._metrics[request.model.name].answered(self._clock() - job.accepted_s, payload_bytes)
+            self._jobs.forget(job)
+        self._note_answer(job, outputs)
         return outputs, job.cost
+
+    def submit(self, request: InferRequest, deadline_s: float) -> Job:
+        """Queues a request. When its job's future is done, `take_answer` is to be called, or `abandon` before that.
+
+        Raises:
+            ServiceError: admission refused it.
+        """
+        key = request.model.key
+        ready = any(key in worker.models for worker in self._workers)
+        job = self._jobs.accept(request, deadline_s, ready=ready)
+        self._schedule_pump()
+        if self.alone:
+            self._pump()  # nobody else is here to share a batch with
+            self._look_for_answer(job)
+        return job
+
+    def take_answer(self, job: Job) -> Outputs:
+        """The rows of a job whose future is done, in the request's datatype.
+
+        Raises:
+            ServiceError: its deadline passed, or the device failed.
+        """
+        self._jobs.forget(job)
+        outputs = job.future.result()
+        self._note_answer(job, outputs)
+        return outputs
+
+    def abandon(self, job: Job) -> None:
+        """The caller left: every trace of the request is taken out."""
+        self._jobs.note_caller_left(job)
+        if not job.future.cancel() and not job.future.cancelled():
+            job.future.exception()  # seen: asyncio would complain of it
+        self._jobs.forget(job)
+
+    def _note_answer(self, job: Job, outputs: Outputs) -> None:
+        self._jobs.note_answer(job, outputs)
+        if self.trace is not None:
+            self.trace(job, self._clock())
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no more requests; returns when those accepted are answered, or after `timeout_s`."""
         self._batcher.draining = True
         self._schedule_pump()
-        if not self._jobs:
-            return
-        self._idle = self._loop.create_future()
-        try:
-            await asyncio.wait_for(self._idle, timeout_s)
-        except TimeoutError:
-            log.warning("drain timed out with %d requests unanswered", len(self._jobs))
+        await self._jobs.all_answered(timeout_s)
 
     def batch_done(
         self, worker: WorkerPort, sealed: Sealed, slot: Slot, done: DoneMessage, call_s: float
@@ -166,45 +199,34 @@ class Dispatcher:
         if done.status is not Status.OK:
             self._batch_refused(sealed, done.status, call_s)
             return
-        model = self.models[sealed.key.model]
+        if sealed.key.model not in self._loads.by_key:
+            return  # nobody waits for it, and the model is gone
+        load = self._loads.by_key[sealed.key.model]
+        model = load.model
         layout = batch_layout(model.dtype, sealed.rows, sealed.key.columns)
         tensor_bytes = sealed.rows * layout.row_bytes
         moved = (len(model.inputs) * tensor_bytes, len(model.outputs) * tensor_bytes)
-        self._metrics[model.name].computed(worker.device, sealed.rows, moved, done, call_s)
-        first_row = 0
+        load.metrics.computed(worker.device, sealed.rows, moved, done, call_s)
+        times = BatchTimes(sealed.input_s, call_s)
+        first_row, started_s = 0, self._clock()
         for work in sealed.works:
             job: Job = work.job
             if not job.future.done():
-                outputs = read_piece(work, first_row, layout, slot.output)
-                job.piece_done(work, outputs, sealed.rows, done)
+                try:
+                    outputs = read_piece(work, first_row, layout, slot.output, sealed.moves)
+                except ServiceError as error:
+                    job.fail(error)  # its client took away the memory that the rows were for
+                else:
+                    job.piece_done(work, outputs, sealed.rows, done, times)
             first_row += work.rows
+        times.output_s = self._clock() - started_s
+        load.statistics.computed(sealed.rows, times)
 
     def _batch_refused(self, sealed: Sealed, status: Status, call_s: float) -> None:
         expired = status is Status.EXPIRED
         metrics.call_ended_badly("expired" if expired else "failed", call_s)
         for work in sealed.works:
             work.job.fail(DeadlineExceeded() if expired else ComputeFailed())
-
-    def _accept(self, request: InferRequest, deadline_s: float) -> Job:
-        now_s = self._clock()
-        name = request.model.name
-        limits = self._batcher.limits(name)
-        admit(
-            rows=request.rows,
-            limits=limits,
-            queued_rows=self._batcher.queued_rows(name),
-            remaining_s=deadline_s - now_s,
-            ready=self.is_ready(name),
-            draining=self.draining,
-        )
-        job = Job(request, limits, self._loop.create_future(), now_s, deadline_s)
-        job.timer = self._loop.call_later(deadline_s - now_s, _expire, job)
-        self._jobs.add(job)
-        self._batcher.arrived(job.key, now_s)
-        self._batcher.offer(job.works)
-        self._metrics[name].accepted(request.rows, request.payload_bytes)
-        self._schedule_pump()
-        return job
 
     def _look_for_answer(self, job: Job) -> None:
         """Asks the workers for the answer of the only request, for as long as a sleep and a wake-up would take."""
@@ -213,19 +235,6 @@ class Dispatcher:
                 return
             for worker in tuple(self._workers):
                 worker.look()
-
-    def _forget(self, job: Job) -> None:
-        """Takes out whatever is left of a job: rows that still wait, its timer, its place in the drain's count."""
-        for work in job.works:
-            self._batcher.discard(work)
-        # A job and its works hold each other: kept so, its rows would wait for the collector, which comes rarely.
-        job.works.clear()
-        if job.timer is not None:
-            job.timer.cancel()
-        self._batcher.left(job.key, self._clock())
-        self._jobs.discard(job)
-        if self._idle is not None and not self._jobs and not self._idle.done():
-            self._idle.set_result(None)
 
     def _schedule_pump(self) -> None:
         # Requests that arrive in one turn of the loop are sealed together: the pump runs in the next.
@@ -255,16 +264,19 @@ class Dispatcher:
         return False
 
     def _send(self, worker: WorkerPort, sealed: Sealed, now_s: float) -> None:
-        model = self.models[sealed.key.model]
+        load = self._loads.by_key[sealed.key.model]
+        model = load.model
         slot = worker.claim_slot()
         layout = batch_layout(model.dtype, sealed.rows, sealed.key.columns)
-        write_batch(sealed, layout, slot.input)
+        started_s = self._clock()
+        write_batch(sealed, layout, slot.input, worker.memory)
+        sealed.input_s = self._clock() - started_s
         last_deadline_s = max(work.deadline_s for work in sealed.works)
-        series = self._metrics[model.name]
+        series = load.metrics
         series.sealed(sealed.rows, len(sealed.works), sealed.trigger)
         for work in sealed.works:
             if work.attempts == 1 and work.offset_rows == 0:
-                work.job.cost.queue_s = now_s - work.arrived_s
+                work.job.sealed(now_s - work.arrived_s)
                 series.waited(work.job.cost.queue_s)
         worker.send(sealed, slot, last_deadline_s)
 
@@ -280,10 +292,6 @@ class Dispatcher:
         if free and (ripe_s := self._batcher.next_ripe_s(free, now_s)) is not None:
             delay_s = max(0.0, ripe_s - now_s)
             self._ripe_timer = self._loop.call_later(delay_s, self._schedule_pump)
-
-
-def _expire(job: Job) -> None:
-    job.fail(DeadlineExceeded())
 
 
 def _credits(worker: WorkerPort) -> int:

@@ -8,12 +8,14 @@ class ServiceError(Exception):
 
     status = grpc.StatusCode.INTERNAL
     reason = "internal"
+    # When to ask again, in milliseconds: gRPC's push-back, which clients that retry keep to. None says nothing.
+    pushback_ms: int | None = None
 
 
 class InvalidRequest(ServiceError):
     """The request breaks a rule of the protocol or of the model; the text names the rule.
 
-    `reason` is a metric label: shape, dtype, size, mismatch or model.
+    `reason` is a metric label: shape, dtype, size, mismatch, model or unsupported.
     """
 
     status = grpc.StatusCode.INVALID_ARGUMENT
@@ -34,6 +36,26 @@ class NotFound(InvalidRequest):
         super().__init__("model", text)
 
 
+class AlreadyExists(InvalidRequest):
+    """Something of that name is there already."""
+
+    status = grpc.StatusCode.ALREADY_EXISTS
+
+    def __init__(self, text: str) -> None:
+        """`text` names what exists."""
+        super().__init__("mismatch", text)
+
+
+class Unsupported(InvalidRequest):
+    """A part of the protocol that this server does not have, or that is off."""
+
+    status = grpc.StatusCode.UNIMPLEMENTED
+
+    def __init__(self, text: str) -> None:
+        """`text` says what is missing, and how to get it."""
+        super().__init__("unsupported", text)
+
+
 class Shed(ServiceError):
     """Refused before compute; `reason` says why and is a metric label."""
 
@@ -43,6 +65,9 @@ class QueueFull(Shed):
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
     reason = "queue_full"
+    pushback_ms = (
+        50  # some batches later; with jitter at the client, so that not all come back at once
+    )
 
 
 class DeadlineExceeded(Shed):
@@ -56,11 +81,23 @@ class DeadlineExceeded(Shed):
         super().__init__("deadline exceeded before the rows were computed")
 
 
+class QueueTimeout(Shed):
+    """The request waited in the queue as long as it may, by its own `timeout` or by the model's policy."""
+
+    status = grpc.StatusCode.DEADLINE_EXCEEDED
+    reason = "queue_timeout"
+
+    def __init__(self) -> None:
+        """The text is fixed."""
+        super().__init__("the request waited in the queue for longer than its timeout")
+
+
 class Draining(Shed):
     """The server is shutting down and takes no new work."""
 
     status = grpc.StatusCode.UNAVAILABLE
     reason = "draining"
+    pushback_ms = 1000  # by then the port is closed, and the name leads elsewhere
 
     def __init__(self) -> None:
         """The text is fixed."""
@@ -72,6 +109,24 @@ class NoReplica(Shed):
 
     status = grpc.StatusCode.UNAVAILABLE
     reason = "no_replica"
+    pushback_ms = 1000  # a worker that died takes seconds to load its models again
+
+
+class NotLoaded(Shed):
+    """The model is configured, and was unloaded or could not be loaded."""
+
+    status = grpc.StatusCode.UNAVAILABLE
+    reason = "no_replica"
+
+
+class ControlOff(ServiceError):
+    """Models are loaded and unloaded by the operator alone."""
+
+    status = grpc.StatusCode.UNAVAILABLE
+
+    def __init__(self) -> None:
+        """The text is fixed."""
+        super().__init__("model control is off: start the server with --model-control explicit")
 
 
 class ComputeFailed(ServiceError):

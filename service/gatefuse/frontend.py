@@ -3,11 +3,10 @@
 import asyncio
 import concurrent.futures
 import gc
-import logging
 import os
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,21 @@ import uvloop
 from gatefuse import metrics
 from gatefuse.batcher import Limits
 from gatefuse.config import ModelConfig, ServiceConfig
+from gatefuse.control_client import CONTROL_SOCKET, ControlClient
 from gatefuse.dispatcher import Dispatcher
+from gatefuse.limits import limits_of
+from gatefuse.logs import log_as
+from gatefuse.roster import Roster, read_roster
 from gatefuse.server import Server
-from gatefuse.servicer import Servicer
+from gatefuse.servicer import Control, Servicer
+from gatefuse.settings import Settings, read_settings
+from gatefuse.shared_memory import Regions, Registry
+from gatefuse.statistics import StatisticsBook
+from gatefuse.tracing import Tracer
 from gatefuse.worker_link import WorkerLink
+from gatefuse.worker_links import WorkerLinks
 
+ROLE = "frontend"
 WATCH_S = 0.1
 # Requests leave no cycles behind: looking for some after every 700 allocations would only add latency.
 GC_THRESHOLD = 50_000
@@ -42,11 +51,11 @@ class Frontend:
 
     def __init__(self, config: ServiceConfig, worker_sockets: Sequence[str]) -> None:
         """Begins to listen and to connect to the workers."""
-        logging.basicConfig(
-            level=logging.INFO, format="%(asctime)s frontend %(levelname)s %(message)s"
-        )
         self._config = config
         self._worker_sockets = [Path(path) for path in worker_sockets]
+        self._run_dir = self._worker_sockets[0].parent
+        self._tracer: Tracer | None = None
+        log_as(read_settings(self._run_dir).log, ROLE)
         self._loop = uvloop.new_event_loop()
         self._started: concurrent.futures.Future[int] = concurrent.futures.Future()
         self._ready = False
@@ -64,6 +73,32 @@ class Frontend:
         """Refuses new work, answers what was accepted, closes the port."""
         self._on_loop(self._drain())
 
+    def update(self, roster: str, changed: Sequence[str] = (), finished: str = "") -> None:
+        """Serves what the roster, as JSON, says from now on.
+
+        `changed` are the workers, by the names of their sockets, that serve other models than before; `finished` is the
+        key of a load that requests got until now: returns when none has it any more.
+        """
+        try:
+            self._started.result()
+        except RuntimeError:
+            return  # it serves nothing
+        self._on_loop(self._update(Roster.model_validate_json(roster), changed, finished))
+
+    def set(self, settings: str) -> None:
+        """Logs and traces as the settings, as JSON, say from now on."""
+        try:
+            self._started.result()
+        except RuntimeError:
+            return
+        self._on_loop(self._set(Settings.model_validate_json(settings)))
+
+    async def _set(self, settings: Settings) -> None:
+        log_as(settings.log, ROLE)
+        self._servicer.settings.current = settings
+        if self._tracer is not None:
+            self._tracer.configure(settings)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.create_task(self._start())
@@ -74,24 +109,27 @@ class Frontend:
 
     async def _start(self) -> None:
         metrics.declare_frontend()
-        self._dispatcher = Dispatcher(self._loop)
-        timeouts_s = {m.name: m.batching.default_timeout_ms / 1e3 for m in self._config.models}
-        self._servicer = Servicer(self._dispatcher, timeouts_s)
+        statistics = StatisticsBook(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
+        self._dispatcher = Dispatcher(self._loop, statistics=statistics)
+        self._limits: dict[str, Limits] = {}
+        self._timeouts_s: dict[str, float] = {}
+        self._regions = self._open_regions()
+        self._servicer = Servicer(
+            self._dispatcher, self._timeouts_s, self._regions, self._control()
+        )
+        self._note_models(read_roster(self._run_dir))
         self._server = Server(self._servicer, self._config)
+        self._servicer.settings.current = settings = read_settings(self._run_dir)
         try:
+            if self._config.trace_file is not None:
+                self._dispatcher.trace = self._tracer = Tracer(self._config.trace_file, settings)
             port = await self._server.start()
-        except RuntimeError as error:
-            self._started.set_exception(error)
+        except (OSError, RuntimeError) as error:
+            self._started.set_exception(RuntimeError(str(error)))
             return
-        limits = {model.name: _limits(model) for model in self._config.models}
-        self._links = [
-            WorkerLink(
-                path, self._dispatcher, self._loop, limits.__getitem__, self._config.batch_timeout_s
-            )
-            for path in self._worker_sockets
-        ]
-        for link in self._links:
-            link.open()
+        self._links = WorkerLinks(self._worker_sockets, self._make_link)
+        self._servicer.catalogue.serving = self._links.serving
+        self._links.open()
         self._watch_task = self._loop.create_task(self._watch())
         # What start-up made lives as long as the process: the collector need not look at it again.
         gc.freeze()
@@ -105,25 +143,67 @@ class Frontend:
             if ready != self._ready:
                 await self._server.set_serving(ready)
                 self._ready = ready
-            for link in self._links:
-                link.kill_if_hung(time.monotonic())
+            self._links.kill_if_hung(time.monotonic())
+            if self._regions is not None:
+                self._regions.sweep()
             metrics.flush()
+            if self._tracer is not None:
+                self._tracer.flush()
             await asyncio.sleep(WATCH_S)
 
+    async def _update(self, roster: Roster, changed: Sequence[str], finished: str) -> None:
+        for entry in roster.entries:
+            self._limits[entry.key] = limits_of(entry.config)
+        if changed:
+            await self._links.refresh(changed)
+        self._note_models(roster)
+        if finished:
+            await self._dispatcher.finish(finished, self._config.drain_timeout_s)
+            self._limits.pop(finished, None)
+
+    def _note_models(self, roster: Roster | None) -> None:
+        """From now on requests get the loads of the roster; without one, what is configured."""
+        if roster is None:
+            configs = {model.name: model for model in self._config.models}
+        else:
+            configs = {entry.key: entry.config for entry in roster.entries if entry.is_loaded}
+            self._dispatcher.choose({config.name: key for key, config in configs.items()})
+            self._servicer.catalogue.roster = roster
+            self._timeouts_s.update(_timeouts_s(entry.config for entry in roster.entries))
+        self._limits.update({key: limits_of(config) for key, config in configs.items()})
+        self._timeouts_s.update(_timeouts_s(configs.values()))
+
+    def _make_link(self, path: Path) -> WorkerLink:
+        timeout_s = self._config.batch_timeout_s
+        return WorkerLink(path, self._dispatcher, self._loop, self._limits.get, timeout_s)
+
+    def _control(self) -> Control:
+        """What clients may change, all of it through the driver."""
+        client = ControlClient(self._run_dir / CONTROL_SOCKET)
+        models = client if self._config.model_control == "explicit" else None
+        return Control(
+            client, models, self._config.trace_file.name if self._config.trace_file else ""
+        )
+
+    def _open_regions(self) -> Regions | None:
+        """The clients' shared memory, the same for all frontends; None where that is off."""
+        if not self._config.allow_client_shm:
+            return None
+        return Regions(Registry(self._run_dir / "regions"))
+
     async def _drain(self) -> None:
-        self._servicer.leaving = True
+        self._servicer.leave()
         await self._server.set_serving(False)
         await asyncio.sleep(self._config.drain_delay_s)
         await self._dispatcher.drain(self._config.drain_timeout_s)
+        self._servicer.close_streams()
         await self._server.stop(grace_s=1.0)
         self._watch_task.cancel()
         metrics.flush()
-        for link in self._links:
-            link.close()
+        if self._tracer is not None:
+            self._tracer.write()
+        self._links.close()
 
 
-def _limits(model: ModelConfig) -> Limits:
-    batching = model.batching
-    return Limits(
-        batching.max_batch_rows, batching.max_queue_rows, batching.max_queue_delay_us / 1e6
-    )
+def _timeouts_s(models: Iterable[ModelConfig]) -> dict[str, float]:
+    return {model.name: model.batching.default_timeout_ms / 1e3 for model in models}

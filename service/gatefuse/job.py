@@ -1,11 +1,13 @@
 """A request on its way: from admission until its handler has an answer."""
 
 import asyncio
+import math
 
 from gatefuse.batcher import BatchKey, Limits, Work
 from gatefuse.codec import Cost, InferRequest, Outputs
 from gatefuse.errors import ServiceError
 from gatefuse.link import DoneMessage
+from gatefuse.statistics import BatchTimes
 
 
 class Job:
@@ -19,10 +21,13 @@ class Job:
         "_pieces",
         "accepted_s",
         "cost",
+        "deadline_s",
         "future",
         "key",
+        "queue_deadline_s",
         "request",
         "timer",
+        "times",
         "works",
     )
 
@@ -38,12 +43,25 @@ class Job:
         self.request = request
         self.future = future
         self.accepted_s = accepted_s
+        self.deadline_s = deadline_s
+        self.times = BatchTimes()
         self.cost = Cost()
         self.timer: asyncio.TimerHandle | None = None
-        self.key = key = BatchKey(request.model.name, request.layer, request.columns)
+        self.key = key = BatchKey(request.model.key, request.layer, request.columns)
         largest = limits.max_batch_rows
+        level = limits.priorities.level(request.priority)
+        self.queue_deadline_s = accepted_s + limits.policy.timeout_s(request.timeout_us)
         self.works = [
-            Work(key, min(largest, request.rows - first), accepted_s, deadline_s, self, first)
+            Work(
+                key,
+                min(largest, request.rows - first),
+                accepted_s,
+                deadline_s,
+                self,
+                first,
+                level=level,
+                queue_deadline_s=self.queue_deadline_s,
+            )
             for first in range(0, request.rows, largest)
         ]
         self._pending = len(self.works)
@@ -54,12 +72,31 @@ class Job:
         """True when some of its rows are at a worker."""
         return any(not work.queued and work.attempts for work in self.works)
 
-    def piece_done(self, work: Work, outputs: Outputs, batch_rows: int, done: DoneMessage) -> None:
+    @property
+    def untouched(self) -> bool:
+        """True while none of its rows was sealed into a batch."""
+        return all(work.queued and not work.attempts for work in self.works)
+
+    def sealed(self, wait_s: float) -> None:
+        """Its first rows were sealed: it has waited for `wait_s`, and the rest may take what time it needs."""
+        self.cost.queue_s = wait_s
+        for work in self.works:
+            work.queue_deadline_s = math.inf
+
+    def piece_done(
+        self,
+        work: Work,
+        outputs: Outputs,
+        batch_rows: int,
+        done: DoneMessage,
+        times: BatchTimes,
+    ) -> None:
         """One piece is back: notes its rows and what its batch cost; the last one answers the request."""
         index = self.works.index(work)
         if self._pieces[index]:
             return  # its batch ran twice: the first answer stands
         self._pieces[index] = outputs
+        self.times = times
         cost = self.cost
         cost.compute_s += done.device_s
         cost.batch_rows += batch_rows

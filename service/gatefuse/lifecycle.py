@@ -18,6 +18,8 @@ import grpc
 
 from gatefuse import __version__
 from gatefuse.config import ServiceConfig
+from gatefuse.control_server import ControlServer
+from gatefuse.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from gatefuse.cluster import Cluster
@@ -83,6 +85,7 @@ def _serve_in(
         return  # SIGTERM while Ray, which had taken it for itself, was starting
     stop.install()
     try:
+        control = ControlServer(run_dir, Supervisor(config, run_dir, cluster))
         port = _wait_until_ready(cluster, stop)
         if not stop.is_set():
             print(
@@ -91,6 +94,8 @@ def _serve_in(
                 flush=True,
             )
         _watch(cluster, stop)
+        control.shutdown()
+        control.server_close()
         if port:
             log.info("draining")
             cluster.stop()

@@ -15,7 +15,7 @@ import enum
 import json
 import socket
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
@@ -44,6 +44,10 @@ class Kind(enum.IntEnum):
     READY = 3
     BATCH = 4
     DONE = 5
+    OPEN = 6  # from here on: see link_memory
+    OPENED = 7
+    CLOSE = 8
+    MOVES = 9
 
 
 class Status(enum.IntEnum):
@@ -54,9 +58,14 @@ class Status(enum.IntEnum):
     FAILED = 2
 
 
+def load_key(name: str, generation: int) -> str:
+    """Names one load of a model; the first is the name itself."""
+    return f"{name}@{generation}" if generation else name
+
+
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a worker says about one model it serves; `index` is its number in Batch messages."""
+    """What a worker says about one model it serves; `index` is its number in Batch messages, never used again."""
 
     index: int
     name: str
@@ -74,6 +83,14 @@ class ServedModel:
     weights_id: str
     expression: str = ""  # of an elementwise model, and its constants: None for a vector
     constants: tuple[tuple[str, float | None], ...] = ()
+    generation: int = 0  # loads of a model of that name before this one
+
+    # Names this load of the model: rows of two loads never share a queue. Asked for several times a request.
+    key: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Works out the key."""
+        object.__setattr__(self, "key", load_key(self.name, self.generation))
 
     @property
     def row_limit_columns(self) -> int:
@@ -95,6 +112,7 @@ def _served_model(fields: dict[str, Any]) -> ServedModel:
     """A model out of JSON, which has lists for tuples."""
     tuples = {name: tuple(fields[name]) for name in ("layers", "inputs", "outputs")}
     constants = tuple((name, value) for name, value in fields["constants"])
+    del fields["key"]
     return ServedModel(**{**fields, **tuples, "constants": constants})
 
 
@@ -106,6 +124,7 @@ class Welcome:
     device: str
     batches_in_flight: int
     models: tuple[ServedModel, ...]
+    in_place: bool = False  # its device moves rows to and from clients' memory by itself
 
     def pack(self) -> bytes:
         """One packet."""
@@ -144,7 +163,7 @@ class Hello:
 
 READY_PACKET = bytes([Kind.READY])
 
-_BATCH = struct.Struct("=BHHiIIQQ?")
+_BATCH = struct.Struct("=BHIiIIQQ?")
 
 
 class BatchMessage(NamedTuple):

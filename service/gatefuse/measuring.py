@@ -1,16 +1,21 @@
-"""What the commands that measure a GPU share."""
+"""What commands share: exit statuses, and how many processes compile."""
 
 import os
+from pathlib import Path
 
 # Exit statuses; those from 64 on are named in sysexits.h.
 EXIT_WRONG = 1
 EXIT_USAGE = 2
+EXIT_NO_INPUT = 66  # EX_NOINPUT
 EXIT_UNAVAILABLE = 69  # EX_UNAVAILABLE
 EXIT_SOFTWARE = 70  # EX_SOFTWARE
 EXIT_NO_MEMORY = 71  # EX_OSERR
 EXIT_CANNOT_WRITE = 73  # EX_CANTCREAT
 EXIT_CONFIG = 78  # EX_CONFIG
 EXIT_INTERRUPTED = 130
+
+STDOUT = Path("-")
+"""Given for a file of JSON: it is printed, in place of the tables."""
 
 _MOST_JOBS = 12
 

@@ -5,23 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
-from numpy.typing import NDArray
 
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
 _T = TypeVar("_T")
 
+ParameterValue: TypeAlias = bool | int | float | str
+"""What a request's parameter may hold."""
+
 # A batch of hidden states is easily more than gRPC's default of 4 MiB; the server has its own
 # limit, in rows. A pool of its own gives each channel its own connection, where gRPC would share
-# one between all channels to the same address.
+# one between all channels to the same address. By default gRPC gives a host that swallows packets 20 s
+# to accept a connection, and looks after a server that was away only every two minutes in the end.
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 2000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2000),
 )
 
 
@@ -48,6 +54,12 @@ class InferenceError(Exception):
         """Makes one from what grpc or grpc.aio raised."""
         return cls(error.code(), error.details() or "no details")
 
+    def false_if_unavailable(self) -> bool:
+        """Returns False, what a question about its health answers of a server that is not there; else raises itself."""
+        if self.code is grpc.StatusCode.UNAVAILABLE:
+            return False
+        raise self
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -71,13 +83,16 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An answer: each output has the shape of the inputs, and their dtype (float32 for float64)."""
+    """An answer: each output has the shape of the inputs, and their dtype (float32 for float64).
 
-    outputs: Mapping[str, NDArray[Any]]
+    Outputs are of the inputs' kind: numpy arrays, or torch tensors on the same device.
+    """
+
+    outputs: Mapping[str, Any]
     cost: Cost
 
     @property
-    def output(self) -> NDArray[Any]:
+    def output(self) -> Any:
         """The only output. Raises ValueError if there are several."""
         return _only(self.outputs)
 
@@ -86,12 +101,12 @@ class Result:
 class RawResult:
     """An answer as it travelled: for each output its packed elements, all of ``datatype``."""
 
-    contents: Mapping[str, bytes]
+    contents: Mapping[str, bytes | memoryview]
     datatype: Datatype
     cost: Cost
 
     @property
-    def content(self) -> bytes:
+    def content(self) -> bytes | memoryview:
         """The only output's elements. Raises ValueError if there are several."""
         return _only(self.contents)
 
@@ -127,10 +142,26 @@ class ModelMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The packed rows of one input: ``shape`` is [M, columns]."""
+class Place:
+    """Where a tensor lies in shared memory that the server knows as ``region``."""
 
-    content: bytes
+    region: str
+    offset: int
+    view: memoryview
+
+    def describe(self, tensor: Any) -> None:
+        """Says so in the parameters of an input or of a requested output."""
+        parameters = tensor.parameters
+        parameters["shared_memory_region"].string_param = self.region
+        parameters["shared_memory_byte_size"].int64_param = len(self.view)
+        parameters["shared_memory_offset"].int64_param = self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The packed rows of one input, themselves or where they are: ``shape`` is [M, columns]."""
+
+    content: bytes | Place
     shape: tuple[int, int]
     datatype: Datatype
 
@@ -155,21 +186,57 @@ def infer_request(
     inputs: Mapping[str, Rows],
     layer: int | None = None,
     outputs: Sequence[str] | None = None,
+    parameters: Mapping[str, ParameterValue] | None = None,
+    places: Mapping[str, Place] | None = None,
 ) -> pb.ModelInferRequest:
-    """Returns the request that runs ``model`` on named inputs; ``outputs`` None asks for all of them."""
+    """Returns the request that runs ``model`` on named inputs; ``outputs`` None asks for all of them.
+
+    ``places`` has the outputs that the server is to write to shared memory.
+
+    Raises TypeError for a parameter that is none of the protocol's types.
+    """
     request = pb.ModelInferRequest(model_name=model)
     for name, rows in inputs.items():
-        request.inputs.add(name=name, datatype=rows.datatype.value, shape=rows.shape)
-        request.raw_input_contents.append(rows.content)
+        tensor = request.inputs.add(name=name, datatype=rows.datatype.value, shape=rows.shape)
+        if isinstance(rows.content, Place):
+            rows.content.describe(tensor)
+        else:
+            request.raw_input_contents.append(rows.content)
     for name in outputs or ():
-        request.outputs.add(name=name)
+        wanted = request.outputs.add(name=name)
+        if places:
+            places[name].describe(wanted)
     if layer is not None:
         request.parameters["layer"].int64_param = layer
+    for name, value in (parameters or {}).items():
+        setattr(request.parameters[name], _parameter_field(name, value), value)
     return request
 
 
-def raw_result(response: pb.ModelInferResponse, shape: tuple[int, int]) -> RawResult:
-    """Returns the outputs of an answer for rows of ``shape``.
+def _parameter_field(name: str, value: ParameterValue) -> str:
+    # bool first: it is an int too.
+    for kind, field_name in _PARAMETER_FIELDS.items():
+        if isinstance(value, kind):
+            return field_name
+    raise TypeError(
+        f"parameter {name!r} must be bool, int, float or str, not {type(value).__name__}"
+    )
+
+
+_PARAMETER_FIELDS = {
+    bool: "bool_param",
+    int: "int64_param",
+    float: "double_param",
+    str: "string_param",
+}
+
+
+def raw_result(
+    response: pb.ModelInferResponse,
+    shape: tuple[int, int],
+    places: Mapping[str, Place] | None = None,
+) -> RawResult:
+    """Returns the outputs of an answer for rows of ``shape``; those in ``places`` are there, and read-only here.
 
     Raises InferenceError with INTERNAL if they are not packed tensors of that shape and one datatype.
     """
@@ -180,8 +247,11 @@ def raw_result(response: pb.ModelInferResponse, shape: tuple[int, int]) -> RawRe
         datatype = Datatype.parse(outputs[0].datatype)
     except ValueError as error:
         raise _broken(f"the answer's {error}") from error
-    contents: dict[str, bytes] = {}
-    for output, content in zip(outputs, raw, strict=True):
+    contents: dict[str, bytes | memoryview] = {}
+    for output, sent in zip(outputs, raw, strict=True):
+        content = (
+            places[output.name].view.toreadonly() if places and output.name in places else sent
+        )
         if tuple(output.shape) != shape:
             raise _broken(f"the answer has shape {list(output.shape)}, not {list(shape)}")
         if output.datatype != datatype:

@@ -6,36 +6,44 @@ model.generate(...)
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
+import grpc
 import torch
 from torch import Tensor, nn
 
 from gatefuse.client import Client
-from gatefuse.messages import Rows, flat_shape
-from gatefuse.wire import Datatype
+from gatefuse.messages import InferenceError, Result
+from gatefuse.transport.stream import Stream
 
-_DATATYPES = {
-    torch.float32: Datatype.FP32,
-    torch.float16: Datatype.FP16,
-    torch.bfloat16: Datatype.BF16,
-}
-_TORCH_DTYPES = {datatype: dtype for dtype, datatype in _DATATYPES.items()}
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class RemoteMLP(nn.Module):
     """Runs one layer of a served MLP. Holds no weights and has no gradient: it is for inference."""
 
-    def __init__(self, client: Client | str, model: str, layer: int | None = None) -> None:
+    def __init__(
+        self,
+        client: Client | Stream | str,
+        model: str,
+        layer: int | None = None,
+        *,
+        path: str = "",
+    ) -> None:
         """Connects at the first call.
 
         Args:
-            client: A client, which several modules may share, or the server's ``HOST:PORT``.
+            client: A client, which several modules may share; one of its streams, which they may share too; or the
+                server's ``HOST:PORT``.
             model: The served model's name.
             layer: Which of its layers; None for the server's choice.
+            path: Where the module is in its model, such as ``model.layers.3.mlp``: errors name it.
         """
         super().__init__()
         self.client = Client(client) if isinstance(client, str) else client
         self.model = model
         self.layer = layer
+        self.path = path
 
     def extra_repr(self) -> str:
         """Returns what torch prints between the module's brackets."""
@@ -48,28 +56,40 @@ class RemoteMLP(nn.Module):
             x: [..., H] float32, float16 or bfloat16; elements travel as they are.
 
         Raises:
-            gatefuse.client.InferenceError: The call was not answered.
+            gatefuse.InferenceError: The call was not answered; the text names the module and the layer.
             RuntimeError: A gradient is asked for.
             TypeError: Another dtype.
         """
         if x.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(
-                "a remote MLP has no gradient: call the model under torch.inference_mode()"
+                f"{self._name} has no gradient: call the model under torch.inference_mode()"
             )
-        datatype = _DATATYPES.get(x.dtype)
-        if datatype is None:
-            raise TypeError(f"a remote MLP takes float32, float16 or bfloat16, not {x.dtype}")
-        rows = Rows(_packed(x), flat_shape(tuple(x.shape)), datatype)
-        raw = self.client.infer_rows(self.model, rows, layer=self.layer)
-        if not raw.content:
-            return torch.empty_like(x)
-        # torch.frombuffer shares the memory it is given, and a tensor must be free to change its
-        # own.
-        answer = torch.frombuffer(bytearray(raw.content), dtype=_TORCH_DTYPES[raw.datatype])
-        return answer.reshape(x.shape).to(device=x.device, dtype=x.dtype)
+        if x.dtype not in DTYPES:
+            raise TypeError(f"{self._name} takes float32, float16 or bfloat16, not {x.dtype}")
+        try:
+            answer = self.client.infer(self.model, x, layer=self.layer)
+            output: Tensor = self._awaited(answer).output
+        except InferenceError as error:
+            raise InferenceError(error.code, f"{self._name}: {error.details}") from error
+        return output
+
+    @property
+    def _name(self) -> str:
+        layer = "" if self.layer is None else f", layer {self.layer}"
+        return f"{self.path or 'a remote MLP'} ({self.model}{layer})"
+
+    def _awaited(self, answer: Result | Future[Result]) -> Result:
+        if isinstance(answer, Result):
+            return answer
+        timeout_s = self.client.timeout_s
+        try:
+            return answer.result(timeout_s)
+        except TimeoutError:
+            text = f"no answer on the stream within {timeout_s:g} s"
+            raise InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None
 
 
-def replace_mlps(model: nn.Module, client: Client | str, name: str) -> tuple[int, ...]:
+def replace_mlps(model: nn.Module, client: Client | Stream | str, name: str) -> tuple[int, ...]:
     """Replaces the MLP of every decoder layer by a remote one, in place.
 
     An MLP is a module with the children ``gate_proj``, ``up_proj`` and ``down_proj``, or
@@ -78,7 +98,7 @@ def replace_mlps(model: nn.Module, client: Client | str, name: str) -> tuple[int
 
     Args:
         model: A transformers model of the Llama kind. The weights of its MLPs are let go.
-        client: A client, which all layers then share, or the server's ``HOST:PORT``.
+        client: What all layers then share: a client, one of its streams, or the server's ``HOST:PORT``.
         name: The served model that holds the same layers.
 
     Returns:
@@ -105,17 +125,9 @@ def replace_mlps(model: nn.Module, client: Client | str, name: str) -> tuple[int
     shared = Client(client) if isinstance(client, str) else client
     for layer, path in paths.items():
         parent, _, attribute = path.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, RemoteMLP(shared, name, layer))
+        remote = RemoteMLP(shared, name, layer, path=path)
+        setattr(model.get_submodule(parent), attribute, remote)
     return tuple(sorted(paths))
-
-
-def _packed(x: Tensor) -> bytes:
-    host = x.detach().contiguous().cpu().reshape(-1)
-    if host.dtype is torch.bfloat16:
-        # numpy has no bfloat16: its bits travel as they are.
-        host = host.view(torch.int16)
-    packed: bytes = host.numpy().tobytes()
-    return packed
 
 
 def _is_gated_mlp(module: nn.Module) -> bool:

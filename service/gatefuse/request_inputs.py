@@ -6,10 +6,13 @@ import numpy as np
 
 from gatefuse.errors import InvalidRequest
 from gatefuse.link import ServedModel
+from gatefuse.shared_memory import Regions, RegionSlice
+from gatefuse.shared_memory.regions import points_at_region, region_slice
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
-Payload = bytes | memoryview
+Sent = bytes | memoryview
+Payload = Sent | RegionSlice
 Tensor = pb.ModelInferRequest.InferInputTensor
 MAX_QUOTED = 64
 """Characters of a client's own name that an error repeats."""
@@ -19,14 +22,22 @@ Inputs = tuple[int, int, Datatype, tuple[Payload, ...]]
 """Checked inputs: rows, columns, datatype, and the packed elements of each, in the order of the model's inputs."""
 
 
-def read_inputs(tensors: Sequence[Tensor], raw: Sequence[Payload], model: ServedModel) -> Inputs:
-    """Checks the inputs of a request; `raw` has its raw contents, in the order of `tensors`.
+def read_inputs(
+    tensors: Sequence[Tensor],
+    raw: Sequence[Sent],
+    model: ServedModel,
+    regions: Regions | None = None,
+) -> Inputs:
+    """Checks the inputs of a request.
+
+    `raw` has its raw contents, in the order of those `tensors` that are not in shared memory; `regions` is None where
+    that is off.
 
     Raises:
         InvalidRequest: they break a rule, which the text names.
     """
     if len(model.inputs) == 1:
-        return _read_only_input(tensors, raw, model)
+        return _read_only_input(tensors, raw, model, regions)
     positions = _positions(tensors, model)
     first = tensors[0]
     datatype = _datatype(first)
@@ -44,12 +55,12 @@ def read_inputs(tensors: Sequence[Tensor], raw: Sequence[Payload], model: Served
                 f"all inputs must have one datatype: '{first.name}' is {datatype}, "
                 f"'{tensor.name}' is {_quoted(tensor.datatype)}",
             )
-    contents = _contents(tensors, raw, datatype, rows * columns)
+    contents = _contents(tensors, raw, datatype, rows * columns, regions)
     return rows, columns, datatype, tuple(contents[position] for position in positions)
 
 
 def _read_only_input(
-    tensors: Sequence[Tensor], raw: Sequence[Payload], model: ServedModel
+    tensors: Sequence[Tensor], raw: Sequence[Sent], model: ServedModel, regions: Regions | None
 ) -> Inputs:
     name = model.inputs[0]
     if len(tensors) != 1:
@@ -60,6 +71,9 @@ def _read_only_input(
     datatype = _datatype(tensor)
     rows, columns = _dimensions(tensor.shape, model, "the input")
     elements = rows * columns
+    if tensor.parameters and points_at_region(tensor.parameters):
+        contents = _contents(tensors, raw, datatype, elements, regions)
+        return rows, columns, datatype, tuple(contents)
     if tensor.HasField("contents"):
         if raw:
             raise _both_contents()
@@ -120,9 +134,42 @@ def _dimensions(shape: Sequence[int], model: ServedModel, what: str) -> tuple[in
 
 
 def _contents(
-    tensors: Sequence[Tensor], raw: Sequence[Payload], datatype: Datatype, elements: int
+    tensors: Sequence[Tensor],
+    raw: Sequence[Sent],
+    datatype: Datatype,
+    elements: int,
+    regions: Regions | None,
 ) -> Sequence[Payload]:
     """The packed elements of each tensor, in the order of the request."""
+    sent = [tensor for tensor in tensors if not points_at_region(tensor.parameters)]
+    contents = _sent_contents(sent, raw, datatype, elements)
+    if len(sent) == len(tensors):
+        return contents
+    remaining = iter(contents)
+    return [
+        _pointed_at(tensor, datatype, elements, regions)
+        if points_at_region(tensor.parameters)
+        else next(remaining)
+        for tensor in tensors
+    ]
+
+
+def _pointed_at(
+    tensor: Tensor, datatype: Datatype, elements: int, regions: Regions | None
+) -> RegionSlice:
+    if tensor.HasField("contents"):
+        raise InvalidRequest(
+            "mismatch", f"input '{tensor.name}' is in shared memory and has typed contents"
+        )
+    payload = region_slice(tensor.parameters, f"input '{tensor.name}'", 0, regions)
+    _check_size(payload, datatype, elements, f" for '{tensor.name}'")
+    return payload
+
+
+def _sent_contents(
+    tensors: Sequence[Tensor], raw: Sequence[Sent], datatype: Datatype, elements: int
+) -> Sequence[Sent]:
+    """The packed elements of the tensors that the request itself carries."""
     typed = [tensor.HasField("contents") for tensor in tensors]
     if any(typed):
         if raw or not all(typed):

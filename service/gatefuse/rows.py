@@ -1,12 +1,17 @@
 """Moves rows between requests and arena slots: one copy each way, converting where the datatypes differ."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from gatefuse.arena import tensor_stride
 from gatefuse.batcher import Sealed, Work
+from gatefuse.client_rows import bring, deliver, direct_outputs
 from gatefuse.codec import MODEL_DATATYPES, InferRequest, Outputs
+from gatefuse.lent_memory import NOTHING, Lender
+from gatefuse.link_memory import Move
 from gatefuse.request_inputs import Payload
+from gatefuse.shared_memory import RegionSlice
 from gatefuse.wire import Datatype, convert
 
 
@@ -27,8 +32,11 @@ def batch_layout(dtype: str, rows: int, columns: int) -> BatchLayout:
     return BatchLayout(datatype, row_bytes, tensor_stride(rows, row_bytes))
 
 
-def write_batch(sealed: Sealed, layout: BatchLayout, region: memoryview) -> None:
-    """Writes the batch's rows into a slot's input region."""
+def write_batch(
+    sealed: Sealed, layout: BatchLayout, region: memoryview, lender: Lender = NOTHING
+) -> None:
+    """Writes the batch's rows into a slot's input region, save those that the device moves by itself."""
+    moves: list[Move] = []
     target, row_bytes, stride = layout
     first = 0
     for work in sealed.works:
@@ -36,24 +44,50 @@ def write_batch(sealed: Sealed, layout: BatchLayout, region: memoryview) -> None
         start, size = first, work.rows * row_bytes
         for payload in request.payloads:
             rows = _piece(payload, request, work)
-            if request.datatype is target:
-                region[start : start + size] = rows
+            place = region[start : start + size]
+            if isinstance(rows, RegionSlice):
+                direct = bring(rows, work, target, place, lender)
+                if direct is not None:
+                    moves.append(Move(True, *direct, start, size))
+            elif request.datatype is target:
+                place[:] = rows
             else:
-                convert(rows, request.datatype, target, out=region[start : start + size])
+                convert(rows, request.datatype, target, out=place)
             start += stride
+        if request.targets:
+            offsets = [first + number * stride for number in request.outputs]
+            moves += direct_outputs(work, target, offsets, lender)
         first += size
+    if moves:
+        sealed.moves = tuple(moves)
 
 
-def read_piece(work: Work, first_row: int, layout: BatchLayout, region: memoryview) -> Outputs:
-    """Copies the outputs that a work's request asks for out of a slot's output region, in the request's datatype."""
+def read_piece(
+    work: Work,
+    first_row: int,
+    layout: BatchLayout,
+    region: memoryview,
+    moves: Sequence[Move] = (),
+) -> Outputs:
+    """Copies the outputs that a work's request asks for out of a slot's output region, in the request's datatype.
+
+    Outputs that go to a client's region are written there, if the batch's `moves` have not, and are empty here.
+
+    Raises:
+        InvalidRequest: a region cannot be written to any more.
+    """
     source, row_bytes, stride = layout
     request: InferRequest = work.job.request
     first, size = first_row * row_bytes, work.rows * row_bytes
-    pieces = []
+    pieces: list[bytes] = []
     for number in request.outputs:
         start = first + number * stride
         rows = region[start : start + size]
-        if request.datatype is source:
+        if request.targets and (there := request.targets[len(pieces)]) is not None:
+            if not any(move.offset == start and not move.to_device for move in moves):
+                deliver(rows, work, source, there)
+            pieces.append(b"")
+        elif request.datatype is source:
             pieces.append(bytes(rows))
         else:
             pieces.append(convert(rows, source, request.datatype).tobytes())
@@ -65,4 +99,7 @@ def _piece(payload: Payload, request: InferRequest, work: Work) -> Payload:
         return payload
     request_row_bytes = request.columns * request.datatype.itemsize
     first = work.offset_rows * request_row_bytes
-    return memoryview(payload)[first : first + work.rows * request_row_bytes]
+    size = work.rows * request_row_bytes
+    if isinstance(payload, RegionSlice):
+        return payload.part(first, size)
+    return memoryview(payload)[first : first + size]

@@ -132,6 +132,19 @@ def encode(array: NDArray[Any], datatype: Datatype | None = None) -> bytes:
     return convert(packed.reshape(-1).view(np.uint8), source, datatype).tobytes()
 
 
+def encode_into(array: NDArray[Any], datatype: Datatype, out: Buffer) -> None:
+    """Writes the array's elements as they travel into memory of exactly their size; otherwise as ``encode``."""
+    source = Datatype.of_array(array.dtype)
+    if datatype is source and array.dtype != np.float64:
+        np.frombuffer(out, array.dtype).reshape(array.shape)[...] = array
+        return
+    if array.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+    packed = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    convert(packed, source, datatype, out=out)
+
+
 def decode(buffer: Buffer, datatype: Datatype, shape: tuple[int, ...]) -> NDArray[Any]:
     """Returns the elements of ``buffer`` as an array: float32 for FP32 and BF16, float16 for FP16.
 

@@ -9,13 +9,17 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gatefuse import link, metrics
 from gatefuse.arena import Arena, SlotLayout
 from gatefuse.batcher import Limits, Sealed
-from gatefuse.dispatcher import Dispatcher, Slot
+from gatefuse.dispatcher import Dispatcher
+from gatefuse.lent_memory import NOTHING, LentMemory, Nothing
 from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedModel, Welcome
+from gatefuse.link_memory import MemoryNumber, pack_moves
+from gatefuse.worker_port import Slot
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +52,18 @@ class WorkerLink:
         path: Path,
         dispatcher: Dispatcher,
         loop: asyncio.AbstractEventLoop,
-        limits: Callable[[str], Limits],
+        limits: Callable[[str], Limits | None],
         batch_timeout_s: float,
     ) -> None:
-        """`limits` gives a model's batching limits; past `batch_timeout_s` a silent worker is killed."""
+        """`limits` gives the batching limits of a load, None for one that is not served yet.
+
+        Past `batch_timeout_s` a silent worker is killed.
+        """
         self.path = path
         self.models: Mapping[str, ServedModel] = {}
+        self._limits_of: dict[str, Limits] = {}
         self.device = ""
+        self.memory: LentMemory | Nothing = NOTHING
         self._dispatcher = dispatcher
         self._loop = loop
         self._limits = limits
@@ -65,8 +74,10 @@ class WorkerLink:
         self._free: list[ArenaSlot] = []
         self._in_flight: dict[int, _InFlight] = {}
         self._next_batch_id = 0
+        self.connected = asyncio.Event()  # once it was ready
         self._ready = False
-        self._closed = False
+        self._retired = False
+        self.closed = False
 
     def __repr__(self) -> str:
         """The live state, for logs and tests."""
@@ -76,11 +87,16 @@ class WorkerLink:
     @property
     def credits(self) -> int:
         """Batches the worker can take now."""
-        return len(self._free) if self._ready else 0
+        return len(self._free) if self._ready and not self._retired else 0
+
+    @property
+    def ready(self) -> bool:
+        """True while it is connected and its worker can be sent batches."""
+        return self._ready
 
     def open(self) -> None:
         """Connects, and tries again every RECONNECT_S until the worker listens."""
-        if self._closed:
+        if self.closed:
             return
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -95,8 +111,18 @@ class WorkerLink:
 
     def close(self) -> None:
         """Closes for good."""
-        self._closed = True
+        self.closed = True
         self._disconnect()
+
+    def retire(self) -> None:
+        """Another link to the worker takes over: sends no more batches, and closes after the last answer."""
+        self._retired = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._retired and not self._in_flight:
+            self._dispatcher.worker_lost(self, [])
+            self.close()
 
     def claim_slot(self) -> Slot:
         """A free slot, which the next `send` uses."""
@@ -120,6 +146,8 @@ class WorkerLink:
         )
         try:
             assert self._sock is not None
+            for packet in pack_moves(sealed.moves):
+                link.send(self._sock, packet)
             link.send(self._sock, message.pack())
         except LinkError:
             self._loop.call_soon(self._lost, "died")
@@ -160,12 +188,15 @@ class WorkerLink:
         kind = packet[0]
         if kind == link.Kind.DONE:
             self._done(DoneMessage.unpack(packet))
+        elif kind == link.Kind.OPENED and isinstance(self.memory, LentMemory):
+            self.memory.opened(MemoryNumber.unpack(packet))
         elif kind == link.Kind.WELCOME:
             self._greet(Welcome.unpack(packet))
         elif kind == link.Kind.READY:
             self._ready = True
+            self.connected.set()
             log.info("%r connected", self)
-            self._dispatcher.worker_ready(self, {name: self._limits(name) for name in self.models})
+            self._dispatcher.worker_ready(self, self._limits_of)
         else:
             raise LinkError(f"unexpected packet {kind}")
 
@@ -173,8 +204,10 @@ class WorkerLink:
         """Makes an arena that fits what the worker serves, and sends it."""
         self._pid = welcome.pid
         self.device = welcome.device
-        self.models = {model.name: model for model in welcome.models}
-        largest = max(model.region_bytes for model in welcome.models)
+        found = {model.key: self._limits(model.key) for model in welcome.models}
+        self._limits_of = {key: limits for key, limits in found.items() if limits is not None}
+        self.models = {model.key: model for model in welcome.models if model.key in self._limits_of}
+        largest = max((model.region_bytes for model in welcome.models), default=1)
         layout = SlotLayout.for_regions(welcome.batches_in_flight, largest)
         self._arena = Arena.create(layout)
         self._free = [
@@ -184,6 +217,8 @@ class WorkerLink:
         assert self._sock is not None
         hello = Hello(layout.slots, layout.region_bytes)
         link.send(self._sock, hello.pack(), self._arena.fd)
+        if welcome.in_place:
+            self.memory = LentMemory(partial(link.send, self._sock))
 
     def _done(self, done: DoneMessage) -> None:
         batch = self._in_flight[done.batch_id]
@@ -192,7 +227,10 @@ class WorkerLink:
         # Only now: if its rows could not be handed out, they run again.
         del self._in_flight[done.batch_id]
         self._free.append(batch.slot)
-        self._dispatcher.slot_free()
+        if self._retired:
+            self._close_if_done()
+        else:
+            self._dispatcher.slot_free()
 
     def _lost(self, outcome: str) -> None:
         """The worker is gone: its batches are the dispatcher's again, and a new connection is tried."""
@@ -204,10 +242,15 @@ class WorkerLink:
             metrics.call_ended_badly(outcome, time.monotonic() - batch.sent_s)
         self._disconnect()
         self._dispatcher.worker_lost(self, batches)
+        if self._retired:
+            self.closed = True
         self.open()
 
     def _disconnect(self) -> None:
         self._ready = False
+        if isinstance(self.memory, LentMemory):
+            self.memory.close()
+        self.memory = NOTHING
         self._in_flight.clear()
         if self._sock is not None:
             self._loop.remove_reader(self._sock.fileno())

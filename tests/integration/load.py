@@ -14,6 +14,7 @@ import numpy as np
 
 from gatefuse.aio_client import AioClient, InferenceError
 from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.transport.retry import NO_RETRY
 
 LAYERS = 4
 # As in test_exact.py, for every single row.
@@ -70,7 +71,7 @@ class Load:
             self._broken = error
 
     async def _all(self) -> None:
-        async with AioClient(self._url, timeout_s=TIMEOUT_S) as client:
+        async with AioClient(self._url, timeout_s=TIMEOUT_S, retry=NO_RETRY) as client:
             await asyncio.gather(*(self._call(client) for _ in range(self._callers)))
 
     async def _call(self, client: AioClient) -> None:

@@ -27,6 +27,7 @@ from tests.integration.load import IDENTITY_COLUMNS, Load
 from gatefuse.aio_client import AioClient
 from gatefuse.client import Client, InferenceError, Result
 from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.transport.retry import NO_RETRY
 
 KILLS = 10
 WORKERS = 2
@@ -206,7 +207,7 @@ def _slow_config(**more: Any) -> dict[str, Any]:
 async def test_sigterm_under_load_answers_what_was_accepted(start: Start) -> None:
     service = start(_slow_config())
     x = np.ones((256, 2048), np.float32)
-    async with AioClient(service.url, timeout_s=60) as client:
+    async with AioClient(service.url, timeout_s=60, retry=NO_RETRY) as client:
         expected = (await client.infer("slow", x)).output
         accepted = [asyncio.create_task(client.infer("slow", x)) for _ in range(6)]
 

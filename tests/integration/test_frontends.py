@@ -22,6 +22,7 @@ from gatefuse.aio_client import AioClient
 from gatefuse.client import InferenceError
 from gatefuse.loadtest.tensors import TensorFile
 from gatefuse.messages import Cost
+from gatefuse.transport.retry import NO_RETRY
 from gatefuse_kernels.traffic import ACTIVATION_FLOPS
 
 FRONTENDS = 2
@@ -112,7 +113,7 @@ async def test_one_scrape_is_what_all_clients_saw(service: Service, tiny_llama: 
     tally = Tally()
     async with AsyncExitStack() as stack:
         clients = [
-            await stack.enter_async_context(AioClient(service.url, timeout_s=60))
+            await stack.enter_async_context(AioClient(service.url, timeout_s=60, retry=NO_RETRY))
             for _ in range(CHANNELS)
         ]
         await asyncio.gather(
@@ -226,7 +227,7 @@ async def test_one_of_the_frontends_killed(service: Service, tiny_llama: TensorF
     x = tiny_llama["layer.0.input"][:3]
     async with AsyncExitStack() as stack:
         clients = [
-            await stack.enter_async_context(AioClient(service.url, timeout_s=60))
+            await stack.enter_async_context(AioClient(service.url, timeout_s=60, retry=NO_RETRY))
             for _ in range(CHANNELS)
         ]
         for client in clients:

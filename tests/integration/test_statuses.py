@@ -18,6 +18,7 @@ from tests.integration.harness import CHECKPOINT, Scrape, Service, Start, wait_u
 from gatefuse.aio_client import AioClient
 from gatefuse.client import Client, InferenceError
 from gatefuse.messages import method
+from gatefuse.transport.retry import NO_RETRY
 from gatefuse_protos import open_inference_pb2 as pb
 
 Array: TypeAlias = NDArray[Any]
@@ -341,7 +342,7 @@ def _slow_rows(rows: int = SLOW_ROWS) -> Array:
 async def test_full_queue_refuses_and_loses_nothing(service: Service) -> None:
     before = service.scrape_idle()
     x = np.random.default_rng(0).standard_normal((24, SLOW_ROWS, SLOW_COLUMNS), np.float32)
-    async with AioClient(service.url, timeout_s=60) as client:
+    async with AioClient(service.url, timeout_s=60, retry=NO_RETRY) as client:
         expected = [(await client.infer("slow", rows)).output for rows in x[:3]]
         calls = [asyncio.create_task(client.infer("slow", x[i % 3])) for i in range(24)]
         # Overload is no illness: whoever asks is told that it is alive and ready.
@@ -378,7 +379,7 @@ def _launches(scrape: Scrape, model: str) -> float:
 async def test_expired_requests_are_never_launched(service: Service) -> None:
     before = service.scrape_idle()
     row = np.ones((1, COLUMNS), np.float32)
-    async with AioClient(service.url, timeout_s=60) as client:
+    async with AioClient(service.url, timeout_s=60, retry=NO_RETRY) as client:
         await client.model_metadata("identity")
         busy = [asyncio.create_task(client.infer("slow", _slow_rows())) for _ in range(3)]
         await asyncio.sleep(0.03)
@@ -408,7 +409,7 @@ async def test_calls_without_a_deadline_get_the_models_own(
     _to("hasty", [1, COLUMNS])(request)
     message = request.SerializeToString()
     assert await asyncio.to_thread(_send, channel, message, timeout_s=None) == (Code.OK, "")
-    async with AioClient(service.url, timeout_s=60) as client:
+    async with AioClient(service.url, timeout_s=60, retry=NO_RETRY) as client:
         busy = [asyncio.create_task(client.infer("slow", _slow_rows())) for _ in range(3)]
         await asyncio.sleep(0.03)
         code, text = await asyncio.to_thread(_send, channel, message, timeout_s=None)
@@ -427,7 +428,7 @@ async def test_random_cancels_leave_nothing_and_harm_nobody(service: Service) ->
     before = service.scrape_idle()
     draw = random.Random(3)
     counts: Counter[str] = Counter()
-    async with AioClient(service.url, timeout_s=60) as client:
+    async with AioClient(service.url, timeout_s=60, retry=NO_RETRY) as client:
         answers = {rows: (await client.infer("slow", _slow_rows(rows))).output for rows in (1, 2)}
         norms = {rows: float(np.linalg.norm(answer)) for rows, answer in answers.items()}
 

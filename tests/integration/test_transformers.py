@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +12,10 @@ from tests.integration.harness import CHECKPOINT, Service, Start
 from transformers import LlamaForCausalLM
 
 from gatefuse.client import Client
+from gatefuse.client_memory import SharedMemory
 from gatefuse.loadtest.tensors import TensorFile
 from gatefuse.remote import RemoteMLP, replace_mlps
+from gatefuse.transport.stream import Stream
 
 # Logits reach 20, where bf16's unit in the last place is 0.125: measured one unit for both backends, two are allowed.
 LARGEST_LOGIT_DIFFERENCE = 0.25
@@ -20,43 +25,64 @@ LARGEST_LOGIT_DIFFERENCE = 0.25
 def service(start: Start) -> Service:
     model = {"name": "llama-ffn", "checkpoint": str(CHECKPOINT), "backend": "fused"}
     eager = {"name": "llama-ffn-eager", "like": "llama-ffn", "backend": "eager"}
-    return start({"device": "cpu", "models": [model, eager]})
+    return start({"device": "cpu", "allow_client_shm": True, "models": [model, eager]})
 
 
-@pytest.fixture(params=["llama-ffn", "llama-ffn-eager"])
-def remote_llama(service: Service, request: pytest.FixtureRequest) -> LlamaForCausalLM:
+WAYS: dict[str, tuple[SharedMemory, str]] = {
+    "unary": ("off", "ModelInfer"),
+    "stream": ("off", "ModelStreamInfer"),
+    "shared-memory": ("on", "ModelInfer"),
+}
+
+
+@contextmanager
+def _caller(url: str, way: str) -> Iterator[Client | Stream]:
+    """A client, or its stream, that sends rows in that way."""
+    with ExitStack() as stack:
+        client = stack.enter_context(Client(url, shared_memory=WAYS[way][0]))
+        yield stack.enter_context(client.stream()) if way == "stream" else client
+
+
+def _remote(caller: Client | Stream, name: str) -> LlamaForCausalLM:
     """The checkpoint's model with its four MLPs replaced: no weight of theirs is left in this process."""
     model = LlamaForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.bfloat16)
-    assert replace_mlps(model, service.url, request.param) == (0, 1, 2, 3)
+    assert replace_mlps(model, caller, name) == (0, 1, 2, 3)
     assert sum(isinstance(module, RemoteMLP) for module in model.modules()) == 4
     assert not [name for name, _ in model.named_parameters() if ".mlp." in name]
     return model
+
+
+@pytest.fixture(params=["llama-ffn", "llama-ffn-eager"])
+def remote_llama(service: Service, request: pytest.FixtureRequest) -> Iterator[LlamaForCausalLM]:
+    with _caller(service.url, "unary") as caller:
+        yield _remote(caller, request.param)
 
 
 def _prompt(tiny_llama: TensorFile) -> torch.Tensor:
     return torch.from_numpy(tiny_llama["prompt_ids"].copy()).reshape(1, -1)
 
 
+@pytest.mark.parametrize("name", ["llama-ffn", "llama-ffn-eager"])
+@pytest.mark.parametrize("way", list(WAYS))
 def test_greedy_text_is_the_same(
-    service: Service, remote_llama: LlamaForCausalLM, tiny_llama: TensorFile
+    service: Service, tiny_llama: TensorFile, way: str, name: str
 ) -> None:
     prompt = _prompt(tiny_llama)
     expected = tiny_llama["greedy_ids"].tolist()
-    before = service.scrape_idle()
-    with torch.inference_mode():
-        tokens = remote_llama.generate(
+    assert len(expected) == 64
+    counted = {"method": WAYS[way][1], "code": "OK"}
+    before = service.scrape_idle().value("gatefuse_requests_total", **counted)
+    with _caller(service.url, way) as caller, torch.inference_mode():
+        tokens = _remote(caller, name).generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
             max_new_tokens=len(expected),
             do_sample=False,
         )
-    assert len(expected) == 64
     assert tokens[0, prompt.shape[1] :].tolist() == expected
-    answered = service.scrape_idle().value(
-        "gatefuse_requests_total", method="ModelInfer", code="OK"
-    )
     # The prompt and then each new token but the last pass through four layers.
-    assert answered - before.value("gatefuse_requests_total", method="ModelInfer", code="OK") == 256
+    answered = service.scrape_idle().value("gatefuse_requests_total", **counted)
+    assert answered - before == 256
 
 
 def test_logits_of_the_prompt(remote_llama: LlamaForCausalLM, tiny_llama: TensorFile) -> None:

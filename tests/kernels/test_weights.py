@@ -358,6 +358,9 @@ def test_the_store_keeps_one_copy() -> None:
     first = store.get(random_source(8, 16, 2, 0), 1, DType.BF16)
     assert store.get(random_source(8, 16, 2, 0), 1, DType.BF16) is first
     assert store.nbytes == first.nbytes
-    store.get(random_source(8, 16, 2, 0), 1, DType.FP32)
-    store.get(random_source(8, 16, 2, 1), 1, DType.BF16)
+    wide = store.get(random_source(8, 16, 2, 0), 1, DType.FP32)
+    other = store.get(random_source(8, 16, 2, 1), 1, DType.BF16)
     assert store.nbytes == first.nbytes * 4
+    # What nobody has any more is let go.
+    del wide
+    assert store.nbytes == first.nbytes + other.nbytes

@@ -1,13 +1,18 @@
-"""A running fake server for the tests of clients."""
+"""Running servers: a fake one for the tests of clients, a real one before a fake worker."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from tests.service.bed import TestBed
+
+from gatefuse.dispatcher import Dispatcher
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
@@ -27,3 +32,12 @@ def fake_url() -> Iterator[str]:
         process.terminate()
         process.wait(timeout=10)
         process.stdout.close()
+
+
+@pytest_asyncio.fixture
+async def bed() -> AsyncIterator[TestBed]:
+    """A server on this loop; its worker connects when a test says so."""
+    bed = TestBed(Dispatcher(asyncio.get_running_loop()))
+    await bed.start()
+    yield bed
+    await bed.stop()

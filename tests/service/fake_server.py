@@ -60,8 +60,24 @@ class Weights:
         return result
 
 
+class Refusal(Exception):
+    """A request on a stream that is answered with an error."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+
+class StreamContext:
+    """Stands for a call's context where a request is one of many: only that request is refused."""
+
+    async def abort(self, code: grpc.StatusCode, text: str) -> None:
+        raise Refusal(code, text)
+
+
 class FakeServer:
-    """The six methods."""
+    """The seven methods."""
 
     def __init__(self) -> None:
         self._weights = Weights(CHECKPOINT)
@@ -150,6 +166,34 @@ class FakeServer:
         output = x if name == "identity" else self._answer(name, x, self._layer(request))
         return self._response(request, encode(output, datatype))
 
+    async def model_stream_infer(self, requests: Any, context: Any) -> None:
+        """Answers each request as it is ready; a request of the model "breaker" breaks the stream."""
+        tasks = set()
+        write = asyncio.Lock()  # grpc.aio takes one message at a time
+        async for request in requests:
+            if request.model_name == "breaker":
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the stream breaks")
+            task = asyncio.create_task(self._answer_on_stream(request, context, write))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+
+    async def _answer_on_stream(self, request: Any, context: Any, write: asyncio.Lock) -> None:
+        response = pb.ModelStreamInferResponse()
+        # The later a request comes, the sooner it is answered: answers overtake each other.
+        await asyncio.sleep(0.02 / (1 + int(request.id) % 7))
+        try:
+            answer = await self.model_infer(request, StreamContext())
+            response.infer_response.CopyFrom(answer)
+        except Refusal as refusal:
+            response.error_message = refusal.text
+            response.infer_response.id = request.id
+            if request.model_name != "untold":
+                code = response.infer_response.parameters["status"]
+                code.string_param = refusal.code.name
+        async with write:
+            await context.write(response)
+
     def _answer(self, name: str, x: NDArray[np.float32], layer: int) -> NDArray[np.float32]:
         output = self._weights.mlp(x, layer)
         if name == "swapped" and len(output) > 1:
@@ -207,6 +251,11 @@ async def serve() -> None:
         )
         for name, (handler, request) in methods.items()
     }
+    handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+        fake.model_stream_infer,
+        request_deserializer=pb.ModelInferRequest.FromString,
+        response_serializer=lambda message: message.SerializeToString(),
+    )
     server = grpc.aio.server(options=CHANNEL_OPTIONS)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(pb.SERVICE_NAME, handlers),)

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from gatefuse.arena import tensor_stride
 from gatefuse.batcher import Limits, Sealed
 from gatefuse.codec import MODEL_DATATYPES, InferRequest
-from gatefuse.dispatcher import Dispatcher, Slot
+from gatefuse.dispatcher import Dispatcher
+from gatefuse.lent_memory import NOTHING, Lender
 from gatefuse.link import DoneMessage, ServedModel, Status
 from gatefuse.wire import Datatype, decode, encode
+from gatefuse.worker_port import Slot
 from gatefuse_kernels.ledger import Entry
 
 COLUMNS = 3
@@ -127,6 +129,7 @@ class FakeWorker:
     """A WorkerPort in the same process; it keeps what it is sent until `finish`, or one turn of the loop if eager."""
 
     device = "cpu"
+    memory: Lender = NOTHING
 
     def __init__(
         self,

@@ -29,8 +29,9 @@ from tests.service.fakes import MLP
 from gatefuse import link
 from gatefuse.arena import Arena
 from gatefuse.config import Batching, ModelConfig
-from gatefuse.engine.base import EngineFault, Ticket
+from gatefuse.engine.base import EngineFault, OpenedMemory, Ticket
 from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.link_memory import OpenMemory
 from gatefuse.wire import Datatype, decode, encode
 from gatefuse.worker import LinkServer, Worker
 from gatefuse_kernels.ledger import Entry
@@ -54,6 +55,7 @@ class MisbehavingEngine:
 
     device = "cpu"
     batches_in_flight = 2
+    in_place = False
     served: tuple[ServedModel, ...] = MODELS
 
     def __init__(self) -> None:
@@ -78,6 +80,12 @@ class MisbehavingEngine:
 
     def detach(self, arena: Arena) -> None:
         self._arenas.remove(arena)
+
+    def open_memory(self, message: OpenMemory, fd: int) -> OpenedMemory:
+        raise ValueError("not in place")
+
+    def close_memory(self, memory: OpenedMemory) -> None:
+        """Nothing is open."""
 
     def submit(self, ticket: Ticket) -> None:
         self._submitted += 1

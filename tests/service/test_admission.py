@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from gatefuse.errors import (
     QueueFull,
     ServiceError,
 )
+from gatefuse.queue_policy import QueuePolicy
 
 LIMITS = Limits(max_batch_rows=8, max_queue_rows=20)
+FEW = replace(LIMITS, policy=QueuePolicy(max_queue_size=3))
 FINE = {"rows": 5, "limits": LIMITS, "queued_rows": 15, "remaining_s": 1e-6, "ready": True}
 
 
@@ -27,8 +30,14 @@ def _admit(**changes: Any) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"rows": 20, "queued_rows": 0}, {"rows": 1, "queued_rows": 19}],
-    ids=["last_rows_of_the_queue", "whole_queue_at_once", "one_row"],
+    [
+        {},
+        {"rows": 20, "queued_rows": 0},
+        {"rows": 1, "queued_rows": 19},
+        {"limits": FEW, "queued_requests": 2},
+        {"queued_requests": 10**6},
+    ],
+    ids=["last_rows_of_the_queue", "whole_queue_at_once", "one_row", "last_request", "any_number"],
 )
 def test_rows_up_to_the_queues_limit_are_admitted(changes: dict[str, Any]) -> None:
     _admit(**changes)
@@ -43,8 +52,9 @@ def test_rows_up_to_the_queues_limit_are_admitted(changes: dict[str, Any]) -> No
         ({"remaining_s": -5.0}, DeadlineExceeded, "deadline"),
         ({"ready": False}, NoReplica, "no_replica"),
         ({"queued_rows": 16}, QueueFull, "queue_full"),
+        ({"limits": FEW, "queued_requests": 3}, QueueFull, "queue_full"),
     ],
-    ids=["draining", "never_fits", "no_time_left", "late", "no_worker", "full"],
+    ids=["draining", "never_fits", "no_time_left", "late", "no_worker", "full", "many"],
 )
 def test_one_fault_is_one_answer(
     changes: dict[str, Any], error: type[ServiceError], reason: str

@@ -6,20 +6,29 @@ import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from gatefuse.batcher import Batcher, BatchKey, Limits, Sealed, Trigger, Work
+from gatefuse.queue_policy import Priorities, QueuePolicy, TimeoutAction
+from gatefuse.row_queue import LAST_LEVEL
 
 KEY = BatchKey("ffn", 0, 4)
 SLOW_KEY = BatchKey("slow", 0, 4)
 DELAY_S = 0.5
+REJECTING = BatchKey("rejecting", 0, 4)
+DELAYING = BatchKey("delaying", 0, 4)
 LIMITS = {
+    "rejecting": Limits(8, 100, priorities=Priorities(3, 2)),
+    "delaying": Limits(
+        8, 100, priorities=Priorities(3, 2), policy=QueuePolicy(TimeoutAction.DELAY)
+    ),
     "ffn": Limits(max_batch_rows=8, max_queue_rows=100),
     "slow": Limits(max_batch_rows=8, max_queue_rows=100, max_queue_delay_s=DELAY_S),
 }
 EVERY_MODEL = frozenset(LIMITS)
+PLAIN = ("ffn", "slow")  # without levels
 
 
 @pytest.fixture
@@ -219,6 +228,100 @@ def test_limits_are_those_declared(batcher: Batcher) -> None:
     assert batcher.queued_rows("slow") == 0
 
 
+def _patient(key: BatchKey, rows: int, level: int, arrived_s: float, patience_s: float) -> Work:
+    """A work that may wait so long to be sealed, and whose deadline is far away."""
+    return Work(
+        key, rows, arrived_s, 1e9, None, level=level, queue_deadline_s=arrived_s + patience_s
+    )
+
+
+def test_the_best_level_leaves_first_and_the_rest_fills_the_batch(batcher: Batcher) -> None:
+    levels = (3, 1, 2, 1)
+    works = [_patient(REJECTING, 3, level, at, 100) for at, level in enumerate(levels)]
+    batcher.offer(works)
+    assert batcher.queued_requests("rejecting", 1) == 2
+    assert _seal(batcher).works == (works[1], works[3])
+    assert _seal(batcher).works == (works[2], works[0])
+
+
+def test_a_level_says_nothing_about_other_models(batcher: Batcher) -> None:
+    batcher.offer([_patient(REJECTING, 1, 3, 1.0, 100), _patient(DELAYING, 1, 1, 2.0, 100)])
+    assert _seal(batcher).key == REJECTING
+
+
+def test_among_the_layers_of_a_model_the_best_level_is_first(batcher: Batcher) -> None:
+    other_layer = REJECTING._replace(layer=1)
+    batcher.offer([_patient(REJECTING, 1, 3, 1.0, 100), _patient(other_layer, 1, 1, 2.0, 100)])
+    assert _seal(batcher).key == other_layer
+
+
+def test_who_waited_too_long_is_rejected(batcher: Batcher) -> None:
+    late, in_time = _patient(REJECTING, 1, 1, 0.0, 1.0), _patient(REJECTING, 1, 2, 0.0, 2.0)
+    batcher.offer([late, in_time])
+    assert _seal(batcher, 1.0).works == (in_time,)
+    assert batcher.empty
+
+
+def test_who_waited_too_long_is_delayed(batcher: Batcher) -> None:
+    late, fresh = _patient(DELAYING, 8, 1, 0.0, 1.0), _patient(DELAYING, 8, 3, 0.5, 2.0)
+    batcher.offer([late, fresh])
+    assert _seal(batcher, 1.0).works == (fresh,)
+    assert late.level == LAST_LEVEL
+    assert _seal(batcher, 1e6).works == (late,)
+
+
+def test_rows_of_a_lost_batch_have_waited_already(batcher: Batcher) -> None:
+    work = _patient(REJECTING, 1, 1, 0.0, 1.0)
+    batcher.offer([work])
+    sealed = _seal(batcher, 0.5)
+    batcher.requeue(sealed.works)
+    assert _seal(batcher, 3.0).works == (work,)
+
+
+OFFER = st.tuples(st.integers(1, 8), st.integers(1, 3), st.sampled_from([0.5, 1.5, 100.0]))
+"""Rows, level, and how long a work may wait."""
+
+
+@pytest.mark.parametrize("key", [REJECTING, DELAYING], ids=["reject", "delay"])
+@given(turns=st.lists(st.lists(OFFER, max_size=4), max_size=12))
+def test_whoever_waits_the_order_and_the_timeouts_are_kept(
+    key: BatchKey, turns: list[list[tuple[int, int, float]]]
+) -> None:
+    """Each turn is a second: works are offered, and one batch is sealed."""
+    batcher = Batcher()
+    batcher.set_limits(LIMITS)
+    offered: list[tuple[Work, int]] = []
+    taken: set[Work] = set()
+    for now, offers in enumerate([*turns, *([[]] * 99)]):
+        works = [_patient(key, rows, level, now, patience_s) for rows, level, patience_s in offers]
+        offered += [(work, work.level) for work in works]
+        batcher.offer(works)
+        in_time = [
+            (level, number)
+            for number, (work, level) in enumerate(offered)
+            if work not in taken and work.queue_deadline_s > now and work.level == level
+        ]
+        sealed = batcher.seal({key.model}, now)
+        if sealed is None:
+            assert not in_time
+            continue
+        order = [(work.level, _index(offered, work)) for work in sealed.works]
+        fresh = [entry for entry in order if entry[0] != LAST_LEVEL]
+        assert order[: len(fresh)] == fresh == sorted(in_time)[: len(fresh)]
+        assert fresh or not in_time
+        if key is REJECTING:
+            assert all(now < work.queue_deadline_s for work in sealed.works)
+        taken.update(sealed.works)
+        assert sealed.rows <= LIMITS[key.model].max_batch_rows
+    assert batcher.empty
+    if key is DELAYING:
+        assert len(taken) == len(offered)
+
+
+def _index(offered: list[tuple[Work, int]], wanted: Work) -> int:
+    return next(number for number, (work, _) in enumerate(offered) if work is wanted)
+
+
 class BatcherMachine(RuleBasedStateMachine):
     """Offers, seals, loses, answers and discards at random, next to a plain list of what should wait."""
 
@@ -241,7 +344,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     @rule(
         target=works,
-        model=st.sampled_from(sorted(LIMITS)),
+        model=st.sampled_from(PLAIN),
         layer=st.integers(0, 1),
         rows=st.integers(1, 8),
         patience_s=st.sampled_from([0.05, 1.0, 100.0]),
@@ -261,7 +364,7 @@ class BatcherMachine(RuleBasedStateMachine):
             self.waiting[work.key].remove(work)
             self.gone.add(id(work))
 
-    @rule(target=in_flight, models=st.sets(st.sampled_from(sorted(LIMITS)), min_size=1))
+    @rule(target=in_flight, models=st.sets(st.sampled_from(PLAIN), min_size=1))
     def seal(self, models: set[str]) -> Sealed:
         for key in self.waiting:
             _crowd(self.batcher, self.now_s, key=key)
@@ -290,7 +393,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_those_of_the_works(self) -> None:
-        for model in LIMITS:
+        for model in PLAIN:
             queued = [work for work in self.everything if work.key.model == model and work.queued]
             assert self.batcher.queued_rows(model) == sum(work.rows for work in queued)
         assert self.batcher.empty == (not any(work.queued for work in self.everything))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gatefuse import __version__, cli
+from gatefuse.config import ServiceConfig
 
 GOOD = "models: [{name: ffn, random: {hidden: 8, intermediate: 16}}]\n"
 
@@ -36,7 +38,19 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "models", "loadtest", "demo", "bench", "explain", "audit", "tune"]
+    "command",
+    [
+        "serve",
+        "models",
+        "infer",
+        "loadtest",
+        "demo",
+        "bench",
+        "explain",
+        "audit",
+        "tune",
+        "completion",
+    ],
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -76,8 +90,24 @@ def test_a_bad_override(config: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "gatefuse: metrics_port: " in capsys.readouterr().err
 
 
+def test_clients_memory_is_off_unless_asked_for(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed: list[bool] = []
+
+    def serve(config: ServiceConfig, *_: object, **__: object) -> None:
+        allowed.append(config.allow_client_shm)
+
+    monkeypatch.setattr("gatefuse.lifecycle.serve", serve)
+    assert cli.main(["serve", str(config)]) == 0
+    assert cli.main(["serve", str(config), "--allow-client-shm"]) == 0
+    config.write_text(GOOD + "allow_client_shm: true\n")
+    assert cli.main(["serve", str(config)]) == 0
+    assert allowed == [False, True, True]
+
+
 def test_models_of_a_server_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["models", "--url", "127.0.0.1:1"]) == 1
+    assert cli.main(["models", "--url", "127.0.0.1:1"]) == 69
     out, err = capsys.readouterr()
     assert err.startswith("gatefuse: 127.0.0.1:1: UNAVAILABLE")
     assert out == ""
@@ -112,5 +142,34 @@ def test_the_bench_needs_torch() -> None:
 
 def test_the_base_install_has_the_command() -> None:
     result = _without("torch", "models", "--url", "127.0.0.1:1")
-    assert result.returncode == 1
+    assert result.returncode == 69
     assert "UNAVAILABLE" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("serve", "infer", "loadtest", "model-control", "datatype"):
+        assert word in script
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_a_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
+    assert cli.main(["completion", "bash"]) == 0
+    script = tmp_path / "completion"
+    script.write_text(capsys.readouterr().out)
+    ask = (
+        f"source {script}; COMP_WORDS=(gatefuse inf); COMP_CWORD=1; "
+        '_shtab_gatefuse gatefuse inf gatefuse; echo "${COMPREPLY[@]}"'
+    )
+    found = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=True)
+    assert found.stdout == "infer\n"
+
+
+def test_completion_needs_its_extra() -> None:
+    result = _without("shtab", "completion", "bash")
+    assert result.returncode == 78
+    assert result.stderr == "gatefuse: shtab is missing: pip install 'gatefuse[completion]'\n"

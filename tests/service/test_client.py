@@ -15,11 +15,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import pytest_asyncio
+import torch
 from numpy.typing import NDArray
 
+import gatefuse
 from gatefuse.aio_client import AioClient
 from gatefuse.client import Client, InferenceError
-from gatefuse.messages import Cost, cost_of, raw_result
+from gatefuse.messages import Cost, ParameterValue, Rows, cost_of, infer_request, raw_result
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -103,6 +105,66 @@ def test_bf16_on_the_wire_rounds_to_nearest(client: Client) -> None:
     x = np.full((1, 4), 0.01, np.float32)
     output = client.infer("identity", x, datatype="BF16").output
     np.testing.assert_array_equal(output, np.full((1, 4), 0.010009765625, np.float32), strict=True)
+
+
+TORCH_DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", TORCH_DTYPES, ids=str)
+@pytest.mark.parametrize("datatype", [None, "FP32", "FP16", "BF16"])
+def test_tensors_come_back_as_tensors(
+    client: Client, dtype: torch.dtype, datatype: str | None
+) -> None:
+    x = torch.arange(-8.0, 8.0).reshape(2, 2, 4).transpose(0, 2).to(dtype)
+    output = client.infer("identity", x, datatype=datatype).output
+    assert output.dtype is (torch.float32 if dtype is torch.float64 else dtype)
+    assert torch.equal(output, x.to(output.dtype))
+    output.add_(1)  # its memory is its own
+
+
+def test_tensors_round_to_nearest_even_as_torch_does(client: Client) -> None:
+    # The halfway points between neighbours, their neighbours, and what overflows.
+    bits = torch.arange(0x3F800000, 0x3F880000, 0x4000, dtype=torch.int32)
+    x = torch.cat([bits, bits + 1, bits - 1]).view(torch.float32).reshape(1, -1)
+    x = torch.cat([x, -x, torch.full_like(x, 3.4e38)])
+    output = client.infer("identity", x, datatype="BF16").output
+    assert torch.equal(output, x.to(torch.bfloat16).to(torch.float32))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (2, 0, 8), (8,)], ids=str)
+def test_tensors_of_odd_shapes(client: Client, shape: tuple[int, ...]) -> None:
+    x = torch.ones(shape, dtype=torch.float16)
+    output = client.infer("identity", x, datatype="BF16").output
+    assert output.shape == shape
+    assert torch.equal(output, x)
+
+
+def test_inputs_of_both_kinds_give_tensors(client: Client) -> None:
+    inputs = _gate(2)
+    u = torch.from_numpy(inputs["u"]).to(torch.bfloat16)
+    outputs = client.infer("gate", {"g": inputs["g"], "u": u}).outputs
+    expected = 0.5 * _silu(inputs["g"]) * u.float().numpy()
+    assert outputs["y"].dtype is torch.float32
+    np.testing.assert_allclose(outputs["y"].numpy(), expected, rtol=1e-5)
+
+
+def test_what_is_no_array_is_refused(client: Client) -> None:
+    with pytest.raises(TypeError, match="not list"):
+        client.infer("identity", [[1.0, 2.0]])
+    with pytest.raises(TypeError, match="tensors of int32 cannot be sent"):
+        client.infer("identity", torch.ones(1, 2, dtype=torch.int32))
+
+
+def test_other_parameters_travel_by_their_type() -> None:
+    rows = {"x": Rows(bytes(4), (1, 1), Datatype.FP32)}
+    values: dict[str, ParameterValue] = {"a": True, "b": 3, "c": 0.5, "d": "text"}
+    sent = infer_request("m", rows, layer=2, parameters=values).parameters
+    assert sent["layer"].int64_param == 2
+    assert [sent[name].WhichOneof("parameter_choice") for name in values] == [
+        "bool_param", "int64_param", "double_param", "string_param"
+    ]  # fmt: skip
+    with pytest.raises(TypeError, match="parameter 'e' must be bool, int, float or str, not list"):
+        infer_request("m", rows, parameters={"e": [1]})  # type: ignore[dict-item]
 
 
 def test_layers_give_their_own_answers(client: Client) -> None:
@@ -322,12 +384,25 @@ def test_server_that_does_not_tell_the_cost() -> None:
     assert Cost().share(4) == 0.0
 
 
+def test_public_names_are_loaded_when_asked_for() -> None:
+    script = (
+        "import sys, gatefuse\nassert not {'grpc', 'numpy'} & set(sys.modules)\ngatefuse.Client\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert gatefuse.Client is Client
+    assert gatefuse.aio.Client is AioClient
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        _ = gatefuse.absent
+
+
 def test_client_imports_without_the_servers_packages() -> None:
     script = (
         "import sys\n"
         "for name in ('torch', 'ray', 'rich', 'uvloop', 'matplotlib', 'jinja2', 'ml_dtypes'):\n"
         "    sys.modules[name] = None\n"
         "import gatefuse.client, gatefuse.aio_client, gatefuse.loadtest.command\n"
+        "gatefuse.Client, gatefuse.aio.Client, gatefuse.InferenceError, gatefuse.RetryPolicy\n"
+        "assert set(gatefuse.__all__) <= {*dir(gatefuse), *gatefuse._HOMES}\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False

@@ -22,7 +22,7 @@ from tests.service.fakes import (
     infer_request,
 )
 
-from gatefuse import codec
+from gatefuse import answers, codec
 from gatefuse.codec import Cost
 from gatefuse.errors import InvalidRequest, NotFound
 from gatefuse.wire import Datatype, encode
@@ -223,7 +223,7 @@ def test_the_answer() -> None:
     request = infer_request(DEEP, X, Datatype.BF16, layer=2)
     output = encode(2 * X, Datatype.BF16)
     response = pb.ModelInferResponse.FromString(
-        codec.encode(request, (output,), Cost(0.0000126, 0.002, 9, 4, 2**40))
+        answers.encode(request, (output,), Cost(0.0000126, 0.002, 9, 4, 2**40))
     )
     expected = pb.ModelInferResponse(
         model_name="deep", model_version="1", raw_output_contents=[output]
@@ -247,7 +247,7 @@ def test_the_answer() -> None:
 def test_an_answer_of_any_size_is_parsed(rows: int, request_id: str) -> None:
     x = np.zeros((rows, 1), np.float32)
     request = infer_request(ANY_WIDTH, x)._replace(request_id=request_id)
-    answer = pb.ModelInferResponse.FromString(codec.encode(request, (x.tobytes(),), Cost()))
+    answer = pb.ModelInferResponse.FromString(answers.encode(request, (x.tobytes(),), Cost()))
     assert list(answer.outputs[0].shape) == [rows, 1]
     assert answer.raw_output_contents == [x.tobytes()]
     assert answer.id == request_id

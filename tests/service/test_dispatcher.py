@@ -36,10 +36,13 @@ from gatefuse.errors import (
     InvalidRequest,
     NoReplica,
     QueueFull,
+    QueueTimeout,
     ServiceError,
 )
 from gatefuse.job import Job
 from gatefuse.link import DoneMessage, Status
+from gatefuse.queue_policy import Priorities, QueuePolicy
+from gatefuse.statistics import BatchTimes
 from gatefuse.wire import Datatype, encode
 
 EMPTY = "Dispatcher(requests=0, Batcher(rows={}, draining=False))"
@@ -334,6 +337,99 @@ async def test_rows_past_their_deadline_never_reach_a_worker() -> None:
 
 
 @pytest.mark.asyncio
+async def test_who_waited_as_long_as_it_may_is_refused_before_its_deadline() -> None:
+    service = Service()
+    worker = service.worker()
+    busy = service.ask(8)
+    await settle()
+    impatient = service.ask(infer_request(MLP, service.rows(3))._replace(timeout_us=10_000))
+    mate = service.ask(infer_request(MLP, service.rows(2))._replace(timeout_us=60_000_000))
+    assert isinstance(await _error(impatient), QueueTimeout)
+    service.clock.now_s += 0.01
+    worker.finish()
+    await settle()
+    worker.finish()
+    await asyncio.gather(busy, mate)
+    assert [sealed.rows for sealed in worker.sent] == [8, 2]
+    assert repr(service.dispatcher) == EMPTY
+
+
+@pytest.mark.asyncio
+async def test_a_timeout_is_over_once_a_batch_was_sealed() -> None:
+    service = Service()
+    worker = service.worker()
+    # Two batches: the second piece waits for longer than the request might have.
+    task = service.ask(infer_request(MLP, service.rows(10))._replace(timeout_us=1_000))
+    await settle()
+    service.clock.now_s += 1.0
+    await asyncio.sleep(0.02)
+    worker.finish()
+    await settle()
+    worker.finish()
+    assert len((await task)[0][0]) == 10 * 3 * 4
+    assert repr(service.dispatcher) == EMPTY
+
+
+@pytest.mark.asyncio
+async def test_a_deadline_holds_after_the_timeout_is_over() -> None:
+    service = Service()
+    worker = service.worker()
+    request = infer_request(MLP, service.rows(2))._replace(timeout_us=10_000)
+    task = service.ask(request, timeout_s=0.05)
+    await settle()
+    assert isinstance(await _error(task), DeadlineExceeded)
+    worker.finish()
+    assert repr(service.dispatcher) == EMPTY
+
+
+@pytest.mark.asyncio
+async def test_the_first_level_is_served_first_and_has_a_queue_of_its_own() -> None:
+    service = Service()
+    worker = FakeWorker(service.dispatcher, {"ffn": MLP})
+    limits = Limits(8, 1000, 0.0, Priorities(2, 2), QueuePolicy(max_queue_size=2))
+    service.dispatcher.worker_ready(worker, {"ffn": limits})
+    busy = service.ask(8)
+    await settle()
+    ordinary = [service.ask(infer_request(MLP, service.rows(8))) for _ in range(2)]
+    await settle()
+    refused = service.ask(1)
+    assert isinstance(await _error(refused), QueueFull)
+    urgent = service.ask(infer_request(MLP, service.rows(7))._replace(priority=1))
+    await settle()
+    for _ in range(4):
+        worker.finish()
+        await settle()
+    await asyncio.gather(busy, urgent, *ordinary)
+    assert [sealed.rows for sealed in worker.sent] == [8, 7, 8, 8]
+
+
+@pytest.mark.asyncio
+async def test_a_caller_without_a_task_gets_its_answer() -> None:
+    service = Service()
+    worker = service.worker()
+    request = infer_request(MLP, service.rows(2))
+    job = service.dispatcher.submit(request, service.clock.now_s + 60)
+    worker.finish()
+    assert job.future.done()
+    assert service.dispatcher.take_answer(job) == _doubled(request)
+    assert repr(service.dispatcher) == EMPTY
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_caller_without_a_task_leaves(answered: bool) -> None:
+    service = Service()
+    worker = service.worker()
+    job = service.dispatcher.submit(infer_request(MLP, service.rows(2)), service.clock.now_s + 60)
+    if answered:
+        worker.finish(Status.FAILED)
+    service.dispatcher.abandon(job)
+    if not answered:
+        worker.finish()
+    assert repr(service.dispatcher) == EMPTY
+
+
+@pytest.mark.asyncio
 async def test_a_deadline_while_the_batch_runs_ends_one_request_only() -> None:
     service = Service()
     worker = service.worker()
@@ -477,10 +573,11 @@ async def test_a_piece_that_comes_back_twice_counts_once() -> None:
     future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
     job = Job(request, Limits(8, 100), future, 0.0, 1.0)
     done = DoneMessage(Status.OK, 0, 8, 0, 0.0, DEVICE_S, ())
-    job.piece_done(job.works[0], (b"first",), 8, done)
-    job.piece_done(job.works[0], (b"again",), 8, done)
+    times = BatchTimes()
+    job.piece_done(job.works[0], (b"first",), 8, done, times)
+    job.piece_done(job.works[0], (b"again",), 8, done, times)
     assert not future.done()
-    job.piece_done(job.works[1], (b"last",), 2, done)
+    job.piece_done(job.works[1], (b"last",), 2, done, times)
     assert await future == (b"firstlast",)
     assert job.cost.batch_rows == 10
 

@@ -18,7 +18,6 @@ from gatefuse.engine.base import Ticket
 from gatefuse.engine.cpu import CpuEngine
 from gatefuse.engine.models import load_models
 from gatefuse.link import BatchMessage, DoneMessage, Status
-from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.plan import parse_table
 from gatefuse_kernels.random_weights import random_source
 from gatefuse_kernels.reference import mlp_reference
@@ -47,9 +46,8 @@ class Bench:
     """An engine and one arena of two slots."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
-        models = load_models(CONFIGS, torch.device("cpu"), self.ledger)
-        self.engine = CpuEngine(models, self.ledger)
+        models = load_models(CONFIGS, torch.device("cpu"))
+        self.engine = CpuEngine(models)
         self.arena = Arena.create(SlotLayout.for_regions(2, MAX_ROWS * 8192 * 4))
         self.engine.attach(self.arena)
 
@@ -178,8 +176,7 @@ def test_what_is_served_is_described(bench: Bench) -> None:
 
 
 def test_a_deterministic_model_computes_a_row_the_same_in_any_batch() -> None:
-    ledger = Ledger()
-    models = load_models([_config("ffn", deterministic=True)], torch.device("cpu"), ledger)
+    models = load_models([_config("ffn", deterministic=True)], torch.device("cpu"))
     assert "deterministic" in models[0].served.description
     assert models[0].graph_buckets == ()
     runner = models[0].runners[0]
@@ -195,7 +192,7 @@ def test_a_plan_table_is_of_no_use_to_a_cpu() -> None:
     table = parse_table(
         '{"device": "NVIDIA Mine", "capability": [9, 0], "multiprocessors": 8, "entries": []}', "t"
     )
-    load_models([_config("ffn")], torch.device("cpu"), Ledger(), table)
+    load_models([_config("ffn")], torch.device("cpu"), table)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +208,7 @@ def test_a_plan_table_is_of_no_use_to_a_cpu() -> None:
 )
 def test_a_model_that_its_weights_do_not_fit(config: ModelConfig, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_models([config], torch.device("cpu"), Ledger())
+        load_models([config], torch.device("cpu"))
     assert text in str(caught.value)
 
 
@@ -224,7 +221,7 @@ def test_a_model_that_its_weights_do_not_fit(config: ModelConfig, text: str) -> 
     ],
 )
 def test_random_weights_get_the_activation_of_their_kind(kind: str, activation: Activation) -> None:
-    (model,) = load_models([_config("ffn", kind=kind)], torch.device("cpu"), Ledger())
+    (model,) = load_models([_config("ffn", kind=kind)], torch.device("cpu"))
     x = torch.from_numpy(_rows(2))
     out = torch.empty_like(x)
     model.runners[0]([x], [out])

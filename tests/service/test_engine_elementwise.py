@@ -19,7 +19,6 @@ from gatefuse.engine.base import Ticket
 from gatefuse.engine.cpu import CpuEngine
 from gatefuse.engine.models import load_models
 from gatefuse.link import BatchMessage, DoneMessage
-from gatefuse_kernels.ledger import Ledger
 
 # torch.compile warns of torch's own files when it first imports them.
 pytestmark = pytest.mark.filterwarnings(
@@ -49,8 +48,7 @@ class Bench:
     """An engine and one arena of two slots that fit its models exactly."""
 
     def __init__(self, *configs: ModelConfig) -> None:
-        ledger = Ledger()
-        self.engine = CpuEngine(load_models(configs, CPU, ledger), ledger)
+        self.engine = CpuEngine(load_models(configs, CPU))
         largest = max(model.region_bytes for model in self.engine.served)
         self.arena = Arena.create(SlotLayout.for_regions(2, largest))
         self.engine.attach(self.arena)
@@ -181,7 +179,7 @@ def test_a_vector_that_cannot_be_used_is_named(
     constants = {"bias": {"file": file, "tensor": tensor}}
     config = _config(tmp_path, "m", "x + bias", constants=constants, **keys)
     with pytest.raises(ConfigError) as caught:
-        load_models([config], CPU, Ledger())
+        load_models([config], CPU)
     assert str(caught.value).startswith("model 'm': constants.bias")
     assert text in str(caught.value)
 
@@ -198,11 +196,10 @@ def test_a_single_row_and_a_single_column_are_warmed_up(
     keys: dict[str, Any], shapes: tuple[tuple[int, int], ...]
 ) -> None:
     config = _config(Path(), "m", "x * 2", backend="eager", **keys)
-    ledger = Ledger()
-    (model,) = load_models([config], CPU, ledger)
+    (model,) = load_models([config], CPU)
     assert model.warm_up_shapes == shapes
-    CpuEngine([model], ledger).warm_up()
-    assert ledger.drain() == []
+    CpuEngine([model]).warm_up()
+    assert model.ledger.drain() == []
 
 
 def test_no_request_waits_for_a_compiler() -> None:
@@ -224,4 +221,4 @@ def test_vectors_of_two_files_must_have_one_length(tmp_path: Path) -> None:
     constants = {name: {"file": "v.safetensors", "tensor": name} for name in ("a", "b")}
     config = _config(tmp_path, "m", "x * a + b", constants=constants)
     with pytest.raises(ConfigError, match=r"constants\.b has 4 values, but constants\.a says 3"):
-        load_models([config], CPU, Ledger())
+        load_models([config], CPU)

@@ -120,7 +120,8 @@ from tests.service.fakes import MLP
 share = int(sys.argv[1])
 metrics.declare_frontend()
 rpc = metrics.RpcMetrics("ModelInfer")
-model = metrics.ModelMetrics(MLP, 100 * share, lambda: 10 * share)
+model = metrics.ModelMetrics(MLP, 100 * share)
+metrics.watch_queue(MLP.name, lambda: 10 * share)
 for _ in range(share):
     rpc.started()
     rpc.finished("OK", "ok", 0.003)

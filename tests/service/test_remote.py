@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
 import pytest
 import torch
 from torch import nn
@@ -12,7 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from gatefuse.client import Client
 from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.messages import InferenceError
 from gatefuse.remote import RemoteMLP, replace_mlps
+from gatefuse.transport.stream import Stream
 
 CHECKPOINT = Path(__file__).resolve().parents[2] / "tiny-llama"
 HIDDEN = 256
@@ -104,9 +108,50 @@ def test_models_without_or_with_ambiguous_layers_are_refused(client: Client) -> 
         assert not any(isinstance(module, RemoteMLP) for module in model.modules())
 
 
-def test_greedy_text_of_a_llama_is_the_same(client: Client) -> None:
+def test_errors_name_the_module_and_the_layer(client: Client) -> None:
+    model = _decoder(merged=False)
+    replace_mlps(model, client, "absent")
+    remote = model.get_submodule("model.layers.1.mlp")
+    with pytest.raises(
+        InferenceError, match=r"NOT_FOUND: model\.layers\.1\.mlp \(absent, layer 1\): no model"
+    ) as caught:
+        remote(torch.ones(1, 4))
+    assert caught.value.code is grpc.StatusCode.NOT_FOUND
+    with pytest.raises(TypeError, match=r"model\.layers\.1\.mlp .* not torch\.int32"):
+        remote(torch.ones(1, 4, dtype=torch.int32))
+
+
+def test_layers_share_a_stream(client: Client) -> None:
+    x = torch.randn(2, HIDDEN, generator=torch.Generator().manual_seed(0))
+    with client.stream() as stream:
+        model = _decoder(merged=False)
+        replace_mlps(model, stream, "fused")
+        for layer in range(3):
+            streamed = model.get_submodule(f"model.layers.{layer}.mlp")(x)
+            assert torch.equal(streamed, RemoteMLP(client, "fused", layer)(x))
+
+
+def test_stream_keeps_the_clients_deadline(fake_url: str) -> None:
+    with Client(fake_url, timeout_s=0.3) as client:
+        stream = client.stream()
+        with pytest.raises(
+            InferenceError, match=r"a remote MLP \(slow, layer 0\): no answer"
+        ) as caught:
+            RemoteMLP(stream, "slow", 0)(torch.ones(1, HIDDEN))
+        stream.close(wait=False)
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("way", ["unary", "stream"])
+def test_greedy_text_of_a_llama_is_the_same(client: Client, way: str) -> None:
+    with ExitStack() as stack:
+        caller = client if way == "unary" else stack.enter_context(client.stream())
+        _check_greedy_text(caller)
+
+
+def _check_greedy_text(caller: Client | Stream) -> None:
     model = AutoModelForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.bfloat16)
-    assert replace_mlps(model, client, "fused") == (0, 1, 2, 3)
+    assert replace_mlps(model, caller, "fused") == (0, 1, 2, 3)
     truth = TensorFile(CHECKPOINT / "hidden_states.safetensors")
     prompt = torch.from_numpy(truth["prompt_ids"].copy()).reshape(1, -1)
     greedy = truth["greedy_ids"].reshape(-1).tolist()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.service.fakes import ANY_WIDTH, MODELS, PAIR, exact_rows
 
-from gatefuse import codec
+from gatefuse import answers, codec
 from gatefuse.codec import Cost
 from gatefuse.errors import InvalidRequest
 from gatefuse.wire import Datatype, encode
@@ -69,7 +69,7 @@ def test_outputs_are_answered_in_the_order_asked(
     request = codec.decode(_request("u", "g", outputs=asked), MODELS)
     assert request.outputs == numbers
     contents = tuple(encode(np.full((3, 5), number, np.float32)) for number in numbers)
-    answer = pb.ModelInferResponse.FromString(codec.encode(request, contents, Cost()))
+    answer = pb.ModelInferResponse.FromString(answers.encode(request, contents, Cost()))
     assert [output.name for output in answer.outputs] == list(asked or ("y", "t"))
     assert [list(output.shape) for output in answer.outputs] == [[3, 5]] * len(numbers)
     assert tuple(answer.raw_output_contents) == contents

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,15 @@ import grpc
 import grpc.aio
 import numpy as np
 import pytest
-import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from numpy.typing import NDArray
 from prometheus_client import REGISTRY
-from tests.service.fakes import DEVICE_S, ENTRY, MLP, MODELS, FakeWorker, exact_rows
+from tests.service.bed import CONFIG, TIMEOUTS_S, TestBed, refused
+from tests.service.fakes import DEVICE_S, ENTRY, MLP, FakeWorker, exact_rows
 
 from gatefuse import __version__, metrics, models_command
 from gatefuse.aio_client import AioClient
-from gatefuse.config import ModelConfig, RandomWeights, ServiceConfig
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.link import Status
 from gatefuse.messages import InferenceError, Rows, infer_request
@@ -33,79 +32,6 @@ from gatefuse.wire import Datatype, encode
 from gatefuse_protos import open_inference_pb2 as pb
 
 Code = grpc.StatusCode
-TIMEOUTS_S = {"ffn": 30.0, "deep": 30.0, "scale": 30.0}
-METHODS: dict[str, tuple[Any, Any]] = {
-    "ServerLive": (pb.ServerLiveRequest, pb.ServerLiveResponse),
-    "ServerReady": (pb.ServerReadyRequest, pb.ServerReadyResponse),
-    "ServerMetadata": (pb.ServerMetadataRequest, pb.ServerMetadataResponse),
-    "ModelReady": (pb.ModelReadyRequest, pb.ModelReadyResponse),
-    "ModelMetadata": (pb.ModelMetadataRequest, pb.ModelMetadataResponse),
-    "ModelInfer": (pb.ModelInferRequest, pb.ModelInferResponse),
-    "RepositoryIndex": (pb.RepositoryIndexRequest, pb.RepositoryIndexResponse),
-}
-CONFIG = ServiceConfig(
-    models=(ModelConfig(name="ffn", random=RandomWeights(hidden=3, intermediate=8)),),
-    grpc_port=0,
-    max_message_bytes=65536,
-)
-
-
-class TestBed:
-    """A server, its dispatcher, and one client channel."""
-
-    __test__ = False
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self.dispatcher = dispatcher
-        self.server = Server(Servicer(dispatcher, TIMEOUTS_S), CONFIG)
-        self.url = ""
-
-    async def start(self) -> None:
-        self.url = f"127.0.0.1:{await self.server.start()}"
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        self.channel = grpc.aio.insecure_channel(self.url, options=options)
-
-    async def stop(self) -> None:
-        await self.channel.close()
-        await self.server.stop(0)
-
-    def worker(self, *, eager: bool = True, **limits: Any) -> FakeWorker:
-        worker = FakeWorker(self.dispatcher, MODELS, eager=eager)
-        worker.connect(**limits)
-        return worker
-
-    def call(self, name: str, /, *, timeout: float | None = 10, **fields: Any) -> Any:
-        """Calls a method with a request of these fields."""
-        request, response = METHODS[name]
-        method = self.channel.unary_unary(
-            f"/{pb.SERVICE_NAME}/{name}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=response.FromString,
-        )
-        message = fields.pop("message", None) or request(**fields)
-        return method(message, timeout=timeout)
-
-    def infer(self, rows: int = 2, *, timeout: float | None = 10, **changes: Any) -> Any:
-        """Sends rows of the MLP; `changes` are fields of the request."""
-        x = exact_rows(0, rows)
-        message = infer_request("ffn", {"hidden_states": Rows(x.tobytes(), x.shape, Datatype.FP32)})
-        for field, value in changes.items():
-            setattr(message, field, value)
-        return self.call("ModelInfer", message=message, timeout=timeout)
-
-
-@pytest_asyncio.fixture
-async def bed() -> AsyncIterator[TestBed]:
-    bed = TestBed(Dispatcher(asyncio.get_running_loop()))
-    await bed.start()
-    yield bed
-    await bed.stop()
-
-
-async def _refused(call: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    return caught.value.code(), caught.value.details() or ""
 
 
 def _value(name: str, **labels: str) -> float:
@@ -192,7 +118,7 @@ async def test_a_wrong_request(
 ) -> None:
     bed.worker(max_queue_rows=20)
     counts = Counts()
-    got, details = await _refused(bed.infer(**changes))
+    got, details = await refused(bed.infer(**changes))
     assert got is code
     assert text in details
     await counts.become({code.name: 1, "client": 1, f"invalid {count}": 1})
@@ -207,7 +133,7 @@ async def test_a_full_queue(bed: TestBed) -> None:
         while "rows={}" in repr(bed.dispatcher):  # noqa: ASYNC110 - the server does not tell
             await asyncio.sleep(0.002)
     counts = Counts()
-    code, text = await _refused(bed.infer(1))
+    code, text = await refused(bed.infer(1))
     assert (code, text) == (
         Code.RESOURCE_EXHAUSTED,
         "the queue of the model is full (limit: 8 rows)",
@@ -225,7 +151,7 @@ async def test_a_full_queue(bed: TestBed) -> None:
 async def test_a_clients_deadline(bed: TestBed) -> None:
     worker = bed.worker(eager=False)
     counts = Counts()
-    code, _ = await _refused(bed.infer(timeout=0.05))
+    code, _ = await refused(bed.infer(timeout=0.05))
     assert code is Code.DEADLINE_EXCEEDED
     # Whichever of the two timers is first, gRPC's or the server's own, it is the same status and outcome.
     await counts.become(
@@ -242,7 +168,7 @@ async def test_the_models_own_deadline_holds_for_clients_without_one(bed: TestBe
     TIMEOUTS_S["ffn"] = 0.02
     try:
         counts = Counts()
-        code, text = await _refused(bed.infer(timeout=None))
+        code, text = await refused(bed.infer(timeout=None))
     finally:
         TIMEOUTS_S["ffn"] = 30.0
     assert code is Code.DEADLINE_EXCEEDED
@@ -275,7 +201,7 @@ async def test_a_failed_batch(bed: TestBed) -> None:
     call = bed.infer()
     await asyncio.wait_for(worker.got_batch.wait(), 5)
     worker.finish(Status.FAILED)
-    assert await _refused(call) == (Code.INTERNAL, "the batch could not be computed")
+    assert await refused(call) == (Code.INTERNAL, "the batch could not be computed")
     await counts.become({"INTERNAL": 1, "server": 1})
 
 
@@ -283,18 +209,18 @@ async def test_a_failed_batch(bed: TestBed) -> None:
 async def test_a_lost_worker(bed: TestBed) -> None:
     bed.worker().die()
     counts = Counts()
-    assert await _refused(bed.infer()) == (Code.UNAVAILABLE, "no worker is ready for the model")
+    assert await refused(bed.infer()) == (Code.UNAVAILABLE, "no worker is ready for the model")
     await counts.become({"UNAVAILABLE": 1, "shed": 1, "shed no_replica": 1})
 
 
 @pytest.mark.asyncio
 async def test_before_a_model_is_loaded(bed: TestBed) -> None:
     counts = Counts()
-    assert await _refused(bed.infer()) == (Code.UNAVAILABLE, "model 'ffn' is still loading")
+    assert await refused(bed.infer()) == (Code.UNAVAILABLE, "model 'ffn' is still loading")
     await counts.become({"UNAVAILABLE": 1, "shed": 1, "shed no_replica": 1})
-    code, _ = await _refused(bed.infer(model_name="other"))
+    code, _ = await refused(bed.infer(model_name="other"))
     assert code is Code.NOT_FOUND
-    code, _ = await _refused(bed.call("ModelMetadata", name="ffn"))
+    code, _ = await refused(bed.call("ModelMetadata", name="ffn"))
     assert code is Code.UNAVAILABLE
 
 
@@ -303,7 +229,7 @@ async def test_a_draining_server(bed: TestBed) -> None:
     bed.worker()
     await bed.dispatcher.drain(timeout_s=5)
     counts = Counts()
-    assert await _refused(bed.infer()) == (Code.UNAVAILABLE, "the server is draining")
+    assert await refused(bed.infer()) == (Code.UNAVAILABLE, "the server is draining")
     await counts.become({"UNAVAILABLE": 1, "shed": 1, "shed draining": 1})
     assert not (await bed.call("ServerReady")).ready
     assert not (await bed.call("ModelReady", name="ffn")).ready
@@ -329,7 +255,7 @@ async def test_an_unknown_error_shows_nothing_of_itself(
     await bed.start()
     bed.worker()
     counts = Counts()
-    assert await _refused(bed.infer()) == (Code.INTERNAL, "internal error")
+    assert await refused(bed.infer()) == (Code.INTERNAL, "internal error")
     await counts.become({"INTERNAL": 1, "server": 1})
     assert "secret" in caplog.text
     await bed.stop()
@@ -341,7 +267,7 @@ async def test_a_message_above_the_limit(bed: TestBed) -> None:
     shape = (65536 // 12 + 1, 3)
     rows = Rows(bytes(shape[0] * shape[1] * 4), shape, Datatype.FP32)
     message = infer_request("ffn", {"hidden_states": rows})
-    code, text = await _refused(bed.call("ModelInfer", message=message))
+    code, text = await refused(bed.call("ModelInfer", message=message))
     assert code is Code.RESOURCE_EXHAUSTED
     assert "65536" in text
 
@@ -351,7 +277,10 @@ async def test_what_the_server_says_of_itself(bed: TestBed) -> None:
     assert (await bed.call("ServerLive")).live
     metadata = await bed.call("ServerMetadata")
     assert (metadata.name, metadata.version) == ("gatefuse", __version__)
-    assert list(metadata.extensions) == ["binary_tensor_data", "parameters"]
+    assert list(metadata.extensions) == [
+        *("binary_tensor_data", "parameters", "schedule_policy"),
+        *("model_configuration", "statistics"),
+    ]
 
 
 @pytest.mark.asyncio
@@ -391,7 +320,7 @@ async def test_a_model_that_is_not_there(
     if loaded:
         bed.worker()
     counts = Counts(method)
-    got, _ = await _refused(bed.call(method, name=name, version=version))
+    got, _ = await refused(bed.call(method, name=name, version=version))
     assert got is code
     await counts.become({code.name: 1, "client": 1, "invalid model": 1})
 
@@ -419,14 +348,14 @@ async def test_the_index_of_models(bed: TestBed) -> None:
     assert await index(ready=True) == [("ffn", "1", "READY")]
     part.die()
     assert await index() == [("ffn", "1", "UNAVAILABLE"), *loading[1:]]
-    code, _ = await _refused(bed.call("RepositoryIndex", repository_name="other"))
-    assert code is Code.INVALID_ARGUMENT
+    code, _ = await refused(bed.call("RepositoryIndex", repository_name="other"))
+    assert code is Code.UNIMPLEMENTED
 
 
 @pytest.mark.asyncio
 async def test_a_method_that_is_not_there(bed: TestBed) -> None:
     method: Any = bed.channel.unary_unary(f"/{pb.SERVICE_NAME}/ModelLoad")
-    code, _ = await _refused(method(b""))
+    code, _ = await refused(method(b""))
     assert code is Code.UNIMPLEMENTED
 
 
@@ -446,7 +375,7 @@ async def test_health_is_not_serving_until_told(bed: TestBed) -> None:
         assert await status(service) == "SERVING"
     await bed.server.set_serving(False)
     assert await status("") == "NOT_SERVING"
-    code, _ = await _refused(stub.Check(health_pb2.HealthCheckRequest(service="other")))
+    code, _ = await refused(stub.Check(health_pb2.HealthCheckRequest(service="other")))
     assert code is Code.NOT_FOUND
 
 
@@ -513,12 +442,34 @@ async def test_typed_contents_give_the_same_answer(bed: TestBed) -> None:
 async def test_the_models_command(bed: TestBed, capsys: pytest.CaptureFixture[str]) -> None:
     bed.worker()
     assert await asyncio.to_thread(models_command.run, bed.url, False) == 0
-    header, *lines = capsys.readouterr().out.splitlines()
+    header, _, *lines = capsys.readouterr().out.splitlines()
     assert header.split() == [*models_command.COLUMNS[:-1], "what", "runs"]
     assert lines[1].split() == [
-        *("deep", "yes", "swiglu", "fused", "fp16", "3", "0,2,5"), *("fused:", "a", "fake"),
+        *("deep", "READY", "swiglu", "fused", "fp16", "3", "0,2,5", "0", "0"), *("fused:", "a", "fake"),
     ]  # fmt: skip
-    assert lines[2].split()[:6] == ["scale", "yes", "elementwise", "eager", "fp32", "any"]
+    assert lines[2].split()[:6] == ["scale", "READY", "elementwise", "eager", "fp32", "any"]
+
+
+@pytest.mark.asyncio
+async def test_the_models_command_as_json(
+    bed: TestBed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def told() -> dict[str, Any]:
+        assert await asyncio.to_thread(models_command.run, bed.url, True) == 0
+        return {model["name"]: model for model in json.loads(capsys.readouterr().out)}
+
+    loading = (await told())["ffn"]
+    assert (loading["ready"], loading["state"]) == (False, "LOADING")
+    assert loading["config"] is loading["statistics"] is None
+    bed.worker()
+    await bed.infer(3)
+    ffn = (await told())["ffn"]
+    assert (ffn["ready"], ffn["state"], ffn["reason"], ffn["version"]) == (True, "READY", "", "1")
+    assert ffn["inputs"][0]["name"] == "hidden_states"
+    assert ffn["config"]["name"] == "ffn"
+    # 64-bit integers are texts in protobuf's JSON.
+    assert ffn["statistics"]["inference_count"] == "3"
+    assert ffn["statistics"]["inference_stats"]["success"]["count"] == "1"
 
 
 TRITON = """

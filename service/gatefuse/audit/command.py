@@ -23,6 +23,7 @@ from gatefuse.measuring import (
     EXIT_SOFTWARE,
     EXIT_UNAVAILABLE,
     EXIT_WRONG,
+    STDOUT,
 )
 from gatefuse_kernels.audit import counters
 from gatefuse_kernels.audit.cases import call_of, case_to_json
@@ -61,6 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     except _ProcessError as error:
         _say(str(error))
         return EXIT_SOFTWARE
+    if arguments.json == STDOUT:
+        print(json.dumps(json_of(report), indent=1))
+        return 0 if report.is_equal else EXIT_WRONG
     print(text(report))
     if arguments.json is not None and not _write(arguments.json, report):
         return EXIT_CANNOT_WRITE

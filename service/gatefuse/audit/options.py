@@ -46,7 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--launches-only", action="store_true", help="leave the bytes out")
     add("--ncu", default="ncu", metavar="FILE", help="Nsight Compute (default: ncu on the PATH)")
-    add("--json", type=Path, metavar="FILE", help="write everything that was found here")
+    add(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write everything that was found here; - prints it",
+    )
 
 
 def _row_counts(given: str) -> tuple[int, ...]:

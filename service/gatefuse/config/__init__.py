@@ -9,6 +9,7 @@ from gatefuse.config.errors import ConfigError
 from gatefuse.config.model import Batching, ModelConfig, RandomWeights
 from gatefuse.config.reading import load_config, parse_config
 from gatefuse.config.service import ServiceConfig
+from gatefuse.config.strict import Strict
 
 __all__ = [
     "Batching",
@@ -16,6 +17,7 @@ __all__ = [
     "ModelConfig",
     "RandomWeights",
     "ServiceConfig",
+    "Strict",
     "Vector",
     "VectorFile",
     "load_config",

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import PlainValidator
+from pydantic import PlainSerializer, PlainValidator
 
 from gatefuse.config.strict import Strict
 
@@ -54,5 +54,15 @@ def _number(given: Any) -> float:
     return number
 
 
+def _write(constant: "float | tuple[float, ...] | VectorFile") -> Any:
+    if isinstance(constant, VectorFile):
+        return {"file": str(constant.file), "tensor": constant.tensor}
+    return constant
+
+
 Vector = tuple[float, ...] | VectorFile
-Constant = Annotated[float | tuple[float, ...] | VectorFile, PlainValidator(_read)]
+Constant = Annotated[
+    float | tuple[float, ...] | VectorFile,
+    PlainValidator(_read),
+    PlainSerializer(_write, return_type=Any),
+]

@@ -7,10 +7,21 @@ from pydantic import Field, field_validator, model_validator
 
 from gatefuse.config.constants import Constant, Vector, VectorFile
 from gatefuse.config.strict import PositiveInt, Strict
+from gatefuse.queue_policy import TimeoutAction
 from gatefuse_kernels.expression import ExpressionError, Program, parse_program
 from gatefuse_kernels.shapes import DType
 
+MAX_PRIORITY_LEVELS = 1024
 MLP_KINDS = ("swiglu", "geglu", "reglu")
+
+
+class QueuePolicyConfig(Strict):
+    """What becomes of the requests of one model that wait for long, and how many may."""
+
+    timeout_action: TimeoutAction = TimeoutAction.REJECT
+    default_timeout_us: Annotated[int, Field(ge=0)] = 0
+    allow_timeout_override: bool = True
+    max_queue_size: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
 
 
 class Batching(Strict):
@@ -20,6 +31,20 @@ class Batching(Strict):
     max_queue_delay_us: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     max_queue_rows: PositiveInt = 8192
     default_timeout_ms: PositiveInt = 30_000
+    priority_levels: Annotated[int, Field(ge=0, le=MAX_PRIORITY_LEVELS)] = 0
+    default_priority_level: PositiveInt | None = None
+    queue_policy: QueuePolicyConfig = QueuePolicyConfig()
+
+    @model_validator(mode="after")
+    def _default_is_a_level(self) -> Self:
+        default = self.default_priority_level
+        if self.priority_levels and (default is None or default > self.priority_levels):
+            raise ValueError(
+                f"default_priority_level must be one of the {self.priority_levels} levels: 1 is served first"
+            )
+        if not self.priority_levels and default is not None:
+            raise ValueError("default_priority_level needs priority_levels")
+        return self
 
     @model_validator(mode="after")
     def _queue_holds_a_batch(self) -> Self:

@@ -35,7 +35,7 @@ def parse_config(raw: object, base: Path) -> ServiceConfig:
     if not isinstance(models, list) or not all(isinstance(model, dict) for model in models):
         raise ConfigError("models: must be a list of mappings")
     resolved = [_with_paths(model, base) for model in _expand_like(models)]
-    top = _absolute(raw, "plan_table", base)
+    top = _absolute(_absolute(raw, "plan_table", base), "trace_file", base)
     try:
         return ServiceConfig.model_validate({**top, "models": resolved})
     except ValidationError as error:

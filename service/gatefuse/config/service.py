@@ -43,6 +43,9 @@ class ServiceConfig(Strict):
     drain_delay_s: Annotated[float, Field(ge=0)] = 0.0
     drain_timeout_s: Annotated[float, Field(gt=0)] = 30.0
     max_message_bytes: Annotated[int, Field(ge=65536, le=2**31 - 1)] = 256 * 2**20
+    allow_client_shm: bool = False
+    model_control: Literal["none", "explicit"] = "none"
+    trace_file: Path | None = None
     plan_table: Annotated[PlanTable | None, BeforeValidator(_read_plan_table)] = None
 
     @field_validator("models")

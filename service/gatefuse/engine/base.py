@@ -1,9 +1,14 @@
 """What a worker's loop asks of an engine, on whatever device."""
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gatefuse.arena import Arena
 from gatefuse.link import BatchMessage, DoneMessage, ServedModel
+from gatefuse.link_memory import Move, OpenMemory
+
+if TYPE_CHECKING:
+    from gatefuse.engine.models import LoadedModel  # torch takes seconds to import
 
 
 class Ticket(NamedTuple):
@@ -13,6 +18,21 @@ class Ticket(NamedTuple):
     arena: Arena
     peer: Any
     started_s: float
+    moves: "tuple[DirectMove, ...]" = ()
+
+
+class OpenedMemory(Protocol):
+    """A client's memory that the device uses in place."""
+
+    def close(self) -> None:
+        """Lets it go."""
+
+
+class DirectMove(NamedTuple):
+    """A move between a batch's tensors and a client's memory."""
+
+    memory: Any
+    move: Move
 
 
 class EngineFault(RuntimeError):
@@ -23,6 +43,7 @@ class Engine(Protocol):
     """One device and the models loaded on it. Used from one thread."""
 
     device: str
+    in_place: bool  # whether it opens clients' memory; else frontends copy
     batches_in_flight: int  # what a frontend may send before the first is answered
 
     @property
@@ -40,11 +61,29 @@ class Engine(Protocol):
     def warm_up(self) -> None:
         """Compiles and captures whatever a request would otherwise wait for."""
 
+    def add(self, model: "LoadedModel") -> Callable[[], None]:
+        """Warms up a model beside the batches; may be called on any one thread.
+
+        Returns what makes it served, to be called on the engine's thread.
+        """
+
+    def remove(self, index: int) -> None:
+        """Lets a model go; no batch of it is at the engine."""
+
     def attach(self, arena: Arena) -> None:
         """Makes an arena usable by the device."""
 
     def detach(self, arena: Arena) -> None:
         """Forgets an arena; no batch of it is at the engine."""
+
+    def open_memory(self, message: OpenMemory, fd: int) -> OpenedMemory:
+        """Makes a client's memory usable by the device; `fd` is the file's, if it is one.
+
+        Raises OSError, RuntimeError or ValueError where that cannot be.
+        """
+
+    def close_memory(self, memory: OpenedMemory) -> None:
+        """Lets it go, after the batches that use it."""
 
     def submit(self, ticket: Ticket) -> None:
         """Starts a batch."""

@@ -1,17 +1,17 @@
 """The engine of a machine without a GPU: reads and writes the slot in place, one batch at a time."""
 
 import time
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
 
 from gatefuse.arena import Arena, tensor_stride
-from gatefuse.engine.base import Ticket
+from gatefuse.engine.base import OpenedMemory, Ticket
 from gatefuse.engine.models import LoadedModel
 from gatefuse.link import DoneMessage, ServedModel, Status
-from gatefuse_kernels.ledger import Ledger
+from gatefuse.link_memory import OpenMemory
 
 
 class CpuEngine:
@@ -21,17 +21,18 @@ class CpuEngine:
     # There is no copy to hide under the compute: a second batch would only bind its rows early.
     batches_in_flight = 1
     busy = False
+    # A client may shorten its memory at any time, and the CPU must not touch what is gone.
+    in_place = False
 
-    def __init__(self, models: Sequence[LoadedModel], ledger: Ledger) -> None:
-        """`ledger` is the one the models' runners count in."""
-        self._models = models
-        self._ledger = ledger
+    def __init__(self, models: Iterable[LoadedModel]) -> None:
+        """Serves `models`, each under its index."""
+        self._models = {model.served.index: model for model in models}
         self._done: list[tuple[Ticket, DoneMessage]] = []
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
         """What it serves, by index."""
-        return tuple(model.served for model in self._models)
+        return tuple(model.served for model in self._models.values())
 
     @property
     def has_room(self) -> bool:
@@ -40,12 +41,17 @@ class CpuEngine:
 
     def warm_up(self) -> None:
         """Runs every layer once at the smallest and at the largest batch."""
-        for model in self._models:
-            for runner in model.runners.values():
-                runner.warm_up()
-                for shape in model.warm_up_shapes:
-                    runner(*_spare_tensors(model, shape))
-        self._ledger.drain()
+        for model in self._models.values():
+            _warm_up(model)
+
+    def add(self, model: LoadedModel) -> Callable[[], None]:
+        """See `Engine`."""
+        _warm_up(model)
+        return partial(self._models.__setitem__, model.served.index, model)
+
+    def remove(self, index: int) -> None:
+        """See `Engine`."""
+        del self._models[index]
 
     def attach(self, arena: Arena) -> None:
         """Nothing to do: the memory is the CPU's own."""
@@ -53,6 +59,13 @@ class CpuEngine:
     def detach(self, arena: Arena) -> None:
         """Lets the arena's memory go."""
         _tensors.cache_clear()
+
+    def open_memory(self, message: OpenMemory, fd: int) -> OpenedMemory:
+        """See `Engine`."""
+        raise ValueError("the frontend copies the rows")
+
+    def close_memory(self, memory: OpenedMemory) -> None:
+        """See `Engine`."""
 
     def submit(self, ticket: Ticket) -> None:
         """Computes the batch from the slot's input into its output."""
@@ -65,7 +78,7 @@ class CpuEngine:
         target = Region(ticket.arena, layout.output_offset(message.slot), len(model.served.outputs))
         inputs = _tensors(source, shape, model.dtype)
         outputs = _tensors(target, shape, model.dtype)
-        self._ledger.drain()  # what a failed batch left behind is not this one's
+        model.ledger.drain()  # what a failed batch left behind is not this one's
         begun_s = time.perf_counter()
         runner(inputs, outputs)
         device_s = time.perf_counter() - begun_s
@@ -76,7 +89,7 @@ class CpuEngine:
             batch_id=message.batch_id,
             inside_s=time.monotonic() - ticket.started_s,
             device_s=device_s,
-            entries=tuple(self._ledger.drain()),
+            entries=tuple(model.ledger.drain()),
         )
         self._done.append((ticket, done))
 
@@ -111,6 +124,14 @@ def _tensors(
         ).view(shape)
         for number in range(region.tensors)
     )
+
+
+def _warm_up(model: LoadedModel) -> None:
+    for runner in model.runners.values():
+        runner.warm_up()
+        for shape in model.warm_up_shapes:
+            runner(*_spare_tensors(model, shape))
+    model.ledger.drain()
 
 
 def _spare_tensors(

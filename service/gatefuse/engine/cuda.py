@@ -5,45 +5,44 @@ lane has its own stream and its own buffers; their computations are ordered one 
 scratch memory and graph memory are shared between lanes, layers and models.
 """
 
+import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 
 from gatefuse.arena import Arena, tensor_stride, tensors_bytes
-from gatefuse.engine.base import EngineFault, Ticket
+from gatefuse.engine.base import EngineFault, OpenedMemory, Ticket
+from gatefuse.engine.device_memory import (
+    CudaDriver,
+    Driver,
+    LockedFile,
+    SharedDeviceMemory,
+    covers,
+    move_rows,
+)
 from gatefuse.engine.models import LoadedModel, MlpRunner
 from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.link_memory import OpenMemory
 from gatefuse_kernels.graphs import GraphedMlp
-from gatefuse_kernels.ledger import Entry, Ledger
-
-if TYPE_CHECKING:
-    from torch.cuda import _POOL_HANDLE as PoolHandle
+from gatefuse_kernels.ledger import Entry
 
 # The copies of one batch run under the compute of the other; a third would only bind its rows earlier.
 LANES = 2
 
 
-class _Lane:
-    """One batch in flight: a stream, device buffers for its rows and answers, and the events that time it."""
+class _Buffers:
+    """Device memory for the rows and answers of one batch, static because graphs are captured on it."""
 
     def __init__(self, region_bytes: int, device: torch.device) -> None:
-        self.stream = torch.cuda.Stream(device)
         self.rows = torch.zeros(region_bytes, dtype=torch.uint8, device=device)
         self.answers = torch.zeros(region_bytes, dtype=torch.uint8, device=device)
-        self.begun = torch.cuda.Event(enable_timing=True)
-        self.computed = torch.cuda.Event(enable_timing=True)
-        self.finished = torch.cuda.Event()
-        self.graphs: dict[tuple[int, int], GraphedMlp] = {}
-        self.ticket: Ticket | None = None
-        self.padded_rows = 0
-        self.entries: tuple[Entry, ...] = ()
 
     def tensors(
         self, model: LoadedModel, shape: tuple[int, int]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The model's inputs and outputs for a batch of `shape`, in the lane's buffers."""
+        """The model's inputs and outputs for a batch of `shape`."""
         served = model.served
         return (
             _tensors(self.rows, len(served.inputs), shape, model.dtype),
@@ -51,26 +50,62 @@ class _Lane:
         )
 
 
+class _Memory:
+    """Each lane's buffers, and zeros to pad with; models that are loaded together share them."""
+
+    def __init__(self, models: Iterable[LoadedModel], device: torch.device) -> None:
+        region_bytes = max((model.served.region_bytes for model in models), default=1)
+        self.lanes = tuple(_Buffers(region_bytes, device) for _ in range(LANES))
+        self.zeros = torch.zeros(region_bytes, dtype=torch.uint8, device=device)
+        self.pool = torch.cuda.graph_pool_handle()
+
+
+class _Placed:
+    """A model on the device, with the memory its batches use and its graphs, by lane and layer."""
+
+    def __init__(self, model: LoadedModel, memory: _Memory) -> None:
+        self.model = model
+        self.memory = memory
+        self.graphs: dict[tuple[int, int], GraphedMlp] = {}
+
+
+class _Lane:
+    """One batch in flight: a stream, and the events that time it."""
+
+    def __init__(self, number: int, device: torch.device) -> None:
+        self.number = number
+        self.stream = torch.cuda.Stream(device)
+        self.begun = torch.cuda.Event(enable_timing=True)
+        self.computed = torch.cuda.Event(enable_timing=True)
+        self.finished = torch.cuda.Event()
+        self.ticket: Ticket | None = None
+        self.padded_rows = 0
+        self.entries: tuple[Entry, ...] = ()
+
+
 class CudaEngine:
     """Runs batches on one GPU."""
 
     device = "cuda:0"
     batches_in_flight = LANES
+    in_place = True
 
-    def __init__(self, models: Sequence[LoadedModel], ledger: Ledger) -> None:
-        """`ledger` is the one the models' runners count in."""
-        self._models = models
-        self._ledger = ledger
+    def __init__(self, models: Sequence[LoadedModel]) -> None:
+        """Serves `models`, each under its index."""
         self._torch_device = torch.device(self.device)
-        region_bytes = max(model.served.region_bytes for model in models)
-        self._lanes = [_Lane(region_bytes, self._torch_device) for _ in range(LANES)]
+        memory = _Memory(models, self._torch_device)
+        self._models = {model.served.index: _Placed(model, memory) for model in models}
+        self._lanes = [_Lane(number, self._torch_device) for number in range(LANES)]
         self._in_flight: list[_Lane] = []
-        self._zeros = torch.zeros(region_bytes, dtype=torch.uint8, device=self._torch_device)
+        # Whoever launches holds it. A model that is added beside the batches runs library products while it is
+        # captured, and graphs that one thread captured share the library's workspace.
+        self._launching = threading.Lock()
+        self._driver: Driver = CudaDriver()
 
     @property
     def served(self) -> tuple[ServedModel, ...]:
         """What it serves, by index."""
-        return tuple(model.served for model in self._models)
+        return tuple(placed.model.served for placed in self._models.values())
 
     @property
     def has_room(self) -> bool:
@@ -84,14 +119,18 @@ class CudaEngine:
 
     def warm_up(self) -> None:
         """Compiles every runner, runs it once, and captures its graphs for both lanes."""
-        pool = torch.cuda.graph_pool_handle()
-        for index, model in enumerate(self._models):
-            for layer, runner in model.runners.items():
-                runner.warm_up()
-                for lane in self._lanes:
-                    self._prepare(lane, index, layer, pool)
-        torch.cuda.synchronize(self._torch_device)
-        self._ledger.drain()
+        for placed in self._models.values():
+            self._warm_up(placed)
+
+    def add(self, model: LoadedModel) -> Callable[[], None]:
+        """See `Engine`. The model has memory of its own: graphs hold on to the buffers they were captured on."""
+        placed = _Placed(model, _Memory((model,), self._torch_device))
+        self._warm_up(placed)
+        return partial(self._models.__setitem__, model.served.index, placed)
+
+    def remove(self, index: int) -> None:
+        """See `Engine`."""
+        del self._models[index]
 
     def attach(self, arena: Arena) -> None:
         """Page-locks the arena, so that the copy engines read and write it in place."""
@@ -101,11 +140,24 @@ class CudaEngine:
         """Unlocks it."""
         _check(torch.cuda.cudart().cudaHostUnregister(_address(arena)))
 
+    def open_memory(self, message: OpenMemory, fd: int) -> OpenedMemory:
+        """See `Engine`."""
+        if message.handle:
+            return SharedDeviceMemory(message, self._driver, self._torch_device)
+        return LockedFile(message, fd, self._driver)
+
+    def close_memory(self, memory: OpenedMemory) -> None:
+        """See `Engine`."""
+        for lane in self._in_flight:
+            lane.finished.synchronize()
+        memory.close()
+
     def submit(self, ticket: Ticket) -> None:
         """Queues copy in, computation and copy out on a free lane."""
         lane = next(lane for lane in self._lanes if lane.ticket is None)
         message = ticket.message
-        model = self._models[message.model]
+        placed = self._models[message.model]
+        model, buffers = placed.model, placed.memory.lanes[lane.number]
         served = model.served
         layout = ticket.arena.layout
         shape = (message.rows, message.columns)
@@ -115,17 +167,23 @@ class CudaEngine:
         back = tensors_bytes(len(served.outputs), message.rows, row_bytes)
         source = _host_bytes(ticket.arena, layout.input_offset(message.slot), there)
         target = _host_bytes(ticket.arena, layout.output_offset(message.slot), back)
-        self._ledger.drain()  # what a failed batch left behind is not this one's
-        with torch.cuda.stream(lane.stream):
-            lane.rows[:there].copy_(source, non_blocking=True)
+        model.ledger.drain()  # what a failed batch left behind is not this one's
+        with self._launching, torch.cuda.stream(lane.stream):
+            if not covers(ticket.moves, message.rows * row_bytes * len(served.inputs), inward=True):
+                buffers.rows[:there].copy_(source, non_blocking=True)
+            move_rows(ticket.moves, buffers.rows, inward=True)
             for other in self._in_flight:
                 lane.stream.wait_event(other.computed)
             lane.begun.record()
-            lane.padded_rows = self._compute(lane, model, message.layer, shape)
+            lane.padded_rows = self._compute(placed, lane, message.layer, shape)
             lane.computed.record()
-            target.copy_(lane.answers[:back], non_blocking=True)
+            if not covers(
+                ticket.moves, message.rows * row_bytes * len(served.outputs), inward=False
+            ):
+                target.copy_(buffers.answers[:back], non_blocking=True)
+            move_rows(ticket.moves, buffers.answers, inward=False)
             lane.finished.record()
-        lane.entries = tuple(self._ledger.drain())
+        lane.entries = tuple(model.ledger.drain())
         lane.ticket = ticket
         self._in_flight.append(lane)
 
@@ -139,35 +197,51 @@ class CudaEngine:
             done.append((ticket, self._report(lane, ticket)))
         return done
 
-    def _prepare(self, lane: _Lane, index: int, layer: int, pool: "PoolHandle") -> None:
-        model = self._models[index]
+    def _warm_up(self, placed: _Placed) -> None:
+        for layer, runner in placed.model.runners.items():
+            runner.warm_up()
+            for lane in self._lanes:
+                with self._launching:
+                    torch.cuda.synchronize(self._torch_device)
+                    self._prepare(placed, lane, layer)
+                    torch.cuda.synchronize(self._torch_device)
+        placed.model.ledger.drain()
+
+    @staticmethod
+    def _prepare(placed: _Placed, lane: _Lane, layer: int) -> None:
+        model, memory = placed.model, placed.memory
         runner = model.runners[layer]
+        buffers = memory.lanes[lane.number]
         largest = (model.served.max_batch_rows, model.served.row_limit_columns)
         with torch.cuda.stream(lane.stream):
             for shape in model.warm_up_shapes:
-                runner(*lane.tensors(model, shape))
+                runner(*buffers.tensors(model, shape))
         lane.stream.synchronize()
         if model.graph_buckets:
             assert isinstance(runner, MlpRunner)
-            (x,), (out,) = lane.tensors(model, largest)
-            graphed = GraphedMlp(runner.mlp, x, out, model.graph_buckets, self._ledger, pool)
+            (x,), (out,) = buffers.tensors(model, largest)
+            buckets = model.graph_buckets
+            graphed = GraphedMlp(runner.mlp, x, out, buckets, model.ledger, memory.pool)
             graphed.capture()
-            lane.graphs[index, layer] = graphed
+            placed.graphs[lane.number, layer] = graphed
 
-    def _compute(self, lane: _Lane, model: LoadedModel, layer: int, shape: tuple[int, int]) -> int:
+    @staticmethod
+    def _compute(placed: _Placed, lane: _Lane, layer: int, shape: tuple[int, int]) -> int:
         """Launches the layer on the lane's rows; returns the rows computed, padding included."""
         rows, columns = shape
-        graphed = lane.graphs.get((model.served.index, layer))
+        model, memory = placed.model, placed.memory
+        buffers = memory.lanes[lane.number]
+        graphed = placed.graphs.get((lane.number, layer))
         if graphed is None:
             runner = model.runners[layer]
-            runner(*lane.tensors(model, shape))
+            runner(*buffers.tensors(model, shape))
             return runner.padded_rows(rows)
         bucket = graphed.bucket_for(rows)
         if bucket > rows:
             # A copy of zeros, not a fill: the padding costs no kernel launch, and no row of an earlier batch stays.
             row_bytes = model.served.row_bytes(columns)
-            lane.rows[rows * row_bytes : bucket * row_bytes].copy_(
-                self._zeros[: (bucket - rows) * row_bytes], non_blocking=True
+            buffers.rows[rows * row_bytes : bucket * row_bytes].copy_(
+                memory.zeros[: (bucket - rows) * row_bytes], non_blocking=True
             )
         graphed.replay(bucket)
         return bucket

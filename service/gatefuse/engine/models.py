@@ -60,6 +60,7 @@ class LoadedModel:
     served: ServedModel
     dtype: torch.dtype
     runners: dict[int, Runner]
+    ledger: Ledger  # its runners count in it
     graph_buckets: tuple[int, ...]  # row counts to capture on a GPU; none where launches are direct
 
     @property
@@ -71,28 +72,42 @@ class LoadedModel:
         return tuple(product(sorted(rows), sorted(columns)))
 
 
-def load_models(
-    configs: Sequence[ModelConfig],
-    device: torch.device,
-    ledger: Ledger,
-    table: PlanTable | None = None,
-) -> list[LoadedModel]:
-    """Loads every model; equal weights are loaded once. `table` is the configuration's own plan table.
+class ModelLoader:
+    """Loads models onto one device; equal weights are loaded once, and let go with the last model that has them."""
 
-    Raises:
-        ConfigError: a model asks for layers that its checkpoint lacks, or for the wrong kind of gate; a vector cannot
-            be read; or the table was measured on another device.
-        CheckpointError: a checkpoint cannot be read.
-    """
-    store = WeightStore(device)
-    if table is not None:
-        _check_table(table, device)
-    return [
-        _load_mlp(index, config, store, ledger, table)
-        if config.is_mlp
-        else _load_elementwise(index, config, device, ledger)
-        for index, config in enumerate(configs)
-    ]
+    def __init__(self, device: torch.device, table: PlanTable | None = None) -> None:
+        """`table` is the configuration's own plan table.
+
+        Raises:
+            ConfigError: it was measured on another device.
+        """
+        self._store = WeightStore(device)
+        self._table = table
+        if table is not None:
+            _check_table(table, device)
+
+    def load(self, config: ModelConfig, index: int, generation: int = 0) -> LoadedModel:
+        """Loads one model; `index` and `generation` are what it will say of itself.
+
+        Raises:
+            ConfigError: it asks for layers that its checkpoint lacks, or for the wrong kind of gate; or a vector
+                cannot be read.
+            CheckpointError: a checkpoint cannot be read.
+        """
+        ledger = Ledger()
+        if config.is_mlp:
+            model = _load_mlp(index, config, self._store, ledger, self._table)
+        else:
+            model = _load_elementwise(index, config, self._store.device, ledger)
+        return replace(model, served=replace(model.served, generation=generation))
+
+
+def load_models(
+    configs: Sequence[ModelConfig], device: torch.device, table: PlanTable | None = None
+) -> list[LoadedModel]:
+    """Loads every model, each under its position. Raises as `ModelLoader` does."""
+    loader = ModelLoader(device, table)
+    return [loader.load(config, index) for index, config in enumerate(configs)]
 
 
 def _load_mlp(
@@ -134,7 +149,7 @@ def _load_mlp(
     )
     buckets = first.graph_buckets if config.cuda_graphs else ()
     runners: dict[int, Runner] = {layer: MlpRunner(mlp) for layer, mlp in mlps.items()}
-    return LoadedModel(served, dtypes.to_torch(config.dtype), runners, buckets)
+    return LoadedModel(served, dtypes.to_torch(config.dtype), runners, ledger, buckets)
 
 
 def _load_elementwise(
@@ -171,7 +186,7 @@ def _load_elementwise(
         expression=program.text,
         constants=(*config.scalars.items(), *((name, None) for name in config.vectors)),
     )
-    return LoadedModel(served, dtypes.to_torch(config.dtype), {0: runner}, graph_buckets=())
+    return LoadedModel(served, dtypes.to_torch(config.dtype), {0: runner}, ledger, graph_buckets=())
 
 
 def _check_table(table: PlanTable, device: torch.device) -> None:

@@ -24,14 +24,13 @@ from gatefuse.loadtest.progress import Progress
 from gatefuse.loadtest.stats import CellResult, Ratio, compare_models, summarise
 from gatefuse.loadtest.table import cells_of, header, notes, ratio_line
 from gatefuse.loadtest.targets import targets_of
+from gatefuse.measuring import EXIT_USAGE, EXIT_WRONG, STDOUT
 from gatefuse.messages import ModelMetadata, ServerMetadata
 from gatefuse.text_table import text_table
 from gatefuse.wire import Datatype
 
 __all__ = ["add_arguments", "run"]
 
-EXIT_WRONG = 1
-EXIT_USAGE = 2
 DEFAULT_COLUMNS = 1024
 _HTML_NEEDS = ("jinja2", "matplotlib")
 
@@ -67,9 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
     except (InferenceError, LoadTestError, ValueError, OSError) as error:
         print(f"gatefuse loadtest: {error}", file=sys.stderr)
         return EXIT_USAGE
-    _print(report)
-    if options.json is not None:
-        _write(options.json, json.dumps(json_of(report), indent=1) + "\n")
+    written = json.dumps(json_of(report), indent=1)
+    if options.json == STDOUT:
+        print(written)
+    else:
+        _print(report)
+        if options.json is not None:
+            _write(options.json, written + "\n")
     if options.html is not None:
         from gatefuse.loadtest.html import render
 
@@ -232,4 +235,4 @@ def _check_html_packages() -> None:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    print(f"wrote {path}")
+    print(f"wrote {path}", file=sys.stderr)

@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_load(parser.add_argument_group("load"))
     _add_content(parser.add_argument_group("what is sent, and what has to come back"))
     output = parser.add_argument_group("output")
-    output.add_argument("--json", type=Path, metavar="PATH", help="write everything measured")
+    output.add_argument(
+        "--json", type=Path, metavar="PATH", help="write everything measured; - prints it"
+    )
     output.add_argument("--html", type=Path, metavar="PATH", help="write a report with plots")
 
 

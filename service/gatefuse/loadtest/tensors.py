@@ -56,6 +56,10 @@ class TensorFile(Mapping[str, NDArray[Any]]):
                 f"{self._path}: tensor {name!r} cannot be read as {entry.dtype} {list(entry.shape)}"
             ) from error
 
+    def is_bf16(self, name: str) -> bool:
+        """Whether the tensor is BF16 in the file."""
+        return self._entries[name].dtype == "BF16"
+
     def __iter__(self) -> Iterator[str]:
         """Yields the tensors' names."""
         return iter(self._entries)

@@ -19,6 +19,7 @@ from gatefuse.metrics.record import (
     replica_restarted,
     set_replicas,
     shed,
+    watch_queue,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "serve",
     "set_replicas",
     "shed",
+    "watch_queue",
 ]

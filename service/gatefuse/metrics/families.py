@@ -30,11 +30,24 @@ METHODS = (
     "ModelReady",
     "ModelMetadata",
     "ModelInfer",
+    "ModelStreamInfer",
+    "ModelConfig",
+    "ModelStatistics",
     "RepositoryIndex",
+    "RepositoryModelLoad",
+    "RepositoryModelUnload",
+    "SystemSharedMemoryStatus",
+    "SystemSharedMemoryRegister",
+    "SystemSharedMemoryUnregister",
+    "CudaSharedMemoryStatus",
+    "CudaSharedMemoryRegister",
+    "CudaSharedMemoryUnregister",
+    "TraceSetting",
+    "LogSettings",
 )
 OUTCOMES = ("ok", "client", "server", "shed")
-SHED_REASONS = ("queue_full", "deadline", "draining", "no_replica")
-INVALID_REASONS = ("shape", "dtype", "size", "mismatch", "model")
+SHED_REASONS = ("queue_full", "queue_timeout", "deadline", "draining", "no_replica")
+INVALID_REASONS = ("shape", "dtype", "size", "mismatch", "model", "unsupported")
 CANCEL_PHASES = ("queued", "executing")
 REPLICA_STATES = ("starting", "warming", "ready", "failed", "dead")
 # There, and back.

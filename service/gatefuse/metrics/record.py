@@ -97,10 +97,8 @@ class RpcMetrics:
 class ModelMetrics:
     """The series of one model, looked up once."""
 
-    def __init__(
-        self, model: ServedModel, queue_capacity_rows: int, queued_rows: Callable[[], int]
-    ) -> None:
-        """Creates every series whose labels are known from the model; `queued_rows` reads its queue."""
+    def __init__(self, model: ServedModel, queue_capacity_rows: int) -> None:
+        """Creates every series whose labels are known from the model."""
         labels = (model.name, model.backend)
         self._labels = labels
         self._duration = _inferences(*labels)
@@ -113,8 +111,6 @@ class ModelMetrics:
         self._grpc_in = _hops("grpc_in")
         self._grpc_out = _hops("grpc_out")
         families.queue_capacity_rows.labels(model.name).set(queue_capacity_rows)
-        gauge = families.queue_rows.labels(model.name)
-        _gauges.append(lambda: gauge.set(queued_rows()))
         _describe(model)
 
     def accepted(self, rows: int, payload_bytes: int) -> None:
@@ -162,6 +158,12 @@ class ModelMetrics:
         _dram(*self._labels, entry.kernel, "read").inc(entry.read_bytes)
         _dram(*self._labels, entry.kernel, "write").inc(entry.written_bytes)
         _flops(*self._labels, entry.kernel).inc(entry.flops)
+
+
+def watch_queue(model: str, queued_rows: Callable[[], int]) -> None:
+    """Exports how many rows of a model wait, from now on."""
+    gauge = families.queue_rows.labels(model)
+    _gauges.append(lambda: gauge.set(queued_rows()))
 
 
 def call_ended_badly(outcome: str, call_s: float) -> None:

@@ -1,0 +1,111 @@
+"""Answers as serialized messages: a call's, and a stream's."""
+
+from functools import lru_cache
+
+from gatefuse.codec import VERSION, Cost, InferRequest, Outputs
+from gatefuse.link import ServedModel
+from gatefuse.wire import Datatype
+from gatefuse_protos import open_inference_pb2 as pb
+
+FINAL_PARAMETER = "triton_final_response"
+"""The bool parameter of an answer on a stream: no further answer to its request follows."""
+STATUS_PARAMETER = "status"
+"""The string parameter of an error on a stream: the name of the gRPC status that a call would have had."""
+
+
+def encode(request: InferRequest, outputs: Outputs, cost: Cost) -> bytes:
+    """The answer as a serialized ModelInferResponse; `outputs` are rows × columns of the request's datatype each."""
+    return b"".join(_answer_parts(request, outputs, cost))
+
+
+def encode_streamed(request: InferRequest, outputs: Outputs, cost: Cost) -> bytes:
+    """The answer as a serialized ModelStreamInferResponse, whose only one it is."""
+    parts = _answer_parts(request, outputs, cost)
+    parts.append(_FINAL)
+    parts.insert(0, _STREAMED_ANSWER_TAG + _varint(sum(map(len, parts))))
+    return b"".join(parts)
+
+
+def encode_streamed_error(request_id: str, status: str, text: str) -> bytes:
+    """A serialized ModelStreamInferResponse for a request that failed.
+
+    The protocol has a text for it and no status: the name of the gRPC status is in the parameter `status`.
+    """
+    response = pb.ModelStreamInferResponse(error_message=text)
+    answer = response.infer_response
+    answer.id = request_id
+    answer.parameters[STATUS_PARAMETER].string_param = status
+    answer.parameters[FINAL_PARAMETER].bool_param = True
+    return response.SerializeToString()
+
+
+def _answer_parts(request: InferRequest, outputs: Outputs, cost: Cost) -> list[bytes]:
+    """A serialized ModelInferResponse in pieces.
+
+    Serialized messages that are concatenated parse as one message with the fields of all, so what answers have in
+    common is serialized once, and the rows are copied once.
+    """
+    model, datatype = request.model, request.datatype
+    parts = [
+        _answer_head(model, request.outputs, datatype, request.rows, request.columns),
+        _parameter("queue_us", round(cost.queue_s * 1e6)),
+        _parameter("compute_us", round(cost.compute_s * 1e6)),
+        _parameter("batch_rows", cost.batch_rows),
+        _parameter("kernel_launches", cost.kernel_launches),
+        _parameter("bytes_moved", cost.bytes_moved),
+    ]
+    for output in outputs:
+        parts += (_raw_head(len(output)), output)
+    if request.request_id:
+        parts.append(pb.ModelInferResponse(id=request.request_id).SerializeToString())
+    return parts
+
+
+@lru_cache(maxsize=4096)
+def _answer_head(
+    model: ServedModel, outputs: tuple[int, ...], datatype: Datatype, rows: int, columns: int
+) -> bytes:
+    response = pb.ModelInferResponse(model_name=model.name, model_version=VERSION)
+    for number in outputs:
+        name = model.outputs[number]
+        response.outputs.add(name=name, datatype=datatype.value, shape=(rows, columns))
+    response.parameters["backend"].string_param = model.backend
+    return response.SerializeToString()
+
+
+@lru_cache(maxsize=65536)
+def _parameter(name: str, value: int) -> bytes:
+    response = pb.ModelInferResponse()
+    response.parameters[name].int64_param = value
+    return response.SerializeToString()
+
+
+@lru_cache(maxsize=4096)
+def _raw_head(size_bytes: int) -> bytes:
+    """The tag and length that stand before the bytes of raw_output_contents."""
+    message = pb.ModelInferResponse(raw_output_contents=[b""]).SerializeToString()
+    tag = message[:-1]  # what follows the tag is the length, 0
+    return tag + _varint(size_bytes)
+
+
+def _varint(value: int) -> bytes:
+    """`value`, not negative, as protobuf writes lengths: seven bits a byte, the lowest first."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _final() -> bytes:
+    response = pb.ModelInferResponse()
+    response.parameters[FINAL_PARAMETER].bool_param = True
+    return response.SerializeToString()
+
+
+_FINAL = _final()
+_LENGTH_DELIMITED = 2
+_STREAMED_ANSWER_TAG = bytes(
+    [pb.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER << 3 | _LENGTH_DELIMITED]
+)

@@ -1,0 +1,140 @@
+"""How a call ends, whatever its method: one status, one safe text, one count."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from gatefuse import metrics
+from gatefuse.errors import DeadlineExceeded, InvalidRequest, ServiceError, Shed
+from gatefuse.jobs import DEADLINE_SLACK_S
+
+log = logging.getLogger(__name__)
+
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Context = grpc.aio.ServicerContext[Any, Any]
+Method = Callable[[Request, Context], Awaitable[Response]]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+
+class Topic(Protocol):
+    """Some methods of the protocol that belong together."""
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The protocol's names for what is on, for server metadata."""
+
+    def methods(self) -> Mapping[str, Handler]:
+        """The handler of each method, by its name."""
+
+
+def unary(
+    name: str, parse: Callable[[bytes], Request], method: Method[Request, Response]
+) -> Handler:
+    """The handler of a method with one request and one response: a message, or one that is serialized already."""
+    handler: Handler = grpc.unary_unary_rpc_method_handler(
+        _observed(name, parse, method), response_serializer=_serialize
+    )
+    return handler
+
+
+def parsed(parse: Callable[[bytes], Request], message: bytes) -> Request:
+    """The message of a request. gRPC's own parsing would answer UNKNOWN, with the names of our classes.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    try:
+        return parse(message)
+    except DecodeError as error:
+        raise InvalidRequest("mismatch", "the request is no message of this method") from error
+
+
+def remaining_s(context: Context) -> float | None:
+    """What is left of the client's deadline; None when it set none, which grpc's own types leave out."""
+    return context.time_remaining()
+
+
+def is_late(context: Context) -> bool:
+    """True for a call that was cancelled because its deadline passed, not because its client left."""
+    left_s = remaining_s(context)
+    return left_s is not None and left_s <= DEADLINE_SLACK_S
+
+
+def refusal(error: Exception, method: str) -> tuple[grpc.StatusCode, str, str]:
+    """The status, the text and the outcome label of a request that failed; counts it by its reason."""
+    if isinstance(error, ServiceError):
+        # The frames it went through hold the request, whose future may hold it in turn.
+        error.__traceback__ = None
+        return error.status, str(error), counted(error)
+    log.error("%s failed", method, exc_info=error)
+    return grpc.StatusCode.INTERNAL, "internal error", "server"
+
+
+def counted(error: ServiceError) -> str:
+    """Counts a refusal by its reason; returns the outcome label."""
+    if isinstance(error, InvalidRequest):
+        metrics.invalid(error.reason)
+        return "client"
+    if isinstance(error, Shed):
+        metrics.shed(error.reason)
+        return "shed"
+    return "server"
+
+
+def push_back(context: Context, error: Exception) -> None:
+    """Tells the client when to ask again, where the error says."""
+    if isinstance(error, ServiceError) and error.pushback_ms is not None:
+        context.set_trailing_metadata(((PUSHBACK_KEY, str(error.pushback_ms)),))
+
+
+async def abort(context: Context, status: grpc.StatusCode, text: str) -> NoReturn:
+    """Ends a call with an error."""
+    await context.abort(status, text)
+    raise AssertionError("abort returns by raising")
+
+
+def _serialize(answer: Message | bytes) -> bytes:
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+
+def _observed(
+    name: str, parse: Callable[[bytes], Request], method: Method[Request, Response]
+) -> Callable[[bytes, Context], Awaitable[Response]]:
+    """Wraps a method so that every way it can end is one status, one safe text and one count."""
+    series = metrics.RpcMetrics(name)
+
+    async def call(message: bytes, context: Context) -> Response:
+        started_s = time.perf_counter()
+        series.started()
+        code, outcome = "UNKNOWN", "server"
+        try:
+            try:
+                response = await method(parsed(parse, message), context)
+            except Exception as error:
+                status, text, outcome = refusal(error, name)
+                push_back(context, error)
+            else:
+                code, outcome = "OK", "ok"
+                return response
+            code = status.name
+            # gRPC keeps what `abort` raises until the garbage collector comes: not the message with it.
+            del message
+            await abort(context, status, text)
+        except asyncio.CancelledError:
+            # gRPC cancels a handler when the client leaves and when the client's deadline passes.
+            code, outcome = "CANCELLED", "client"
+            if is_late(context):
+                code, outcome = "DEADLINE_EXCEEDED", counted(DeadlineExceeded())
+            raise
+        finally:
+            series.finished(code, outcome, time.perf_counter() - started_s)
+
+    return call

@@ -1,0 +1,52 @@
+"""Inference, one request a call; and what that has in common with requests on a stream."""
+
+import time
+from collections.abc import Mapping
+
+from gatefuse import answers, codec, raw_contents
+from gatefuse.codec import InferRequest
+from gatefuse.rpc.call import Context, Handler, remaining_s, unary
+from gatefuse.rpc.catalogue import Catalogue
+
+
+class Infer:
+    """ModelInfer."""
+
+    extensions = ("binary_tensor_data", "parameters", "schedule_policy")
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        """Runs the models of `catalogue`."""
+        self._catalogue = catalogue
+
+    def methods(self) -> Mapping[str, Handler]:
+        """The handler by name."""
+        return {"ModelInfer": unary("ModelInfer", raw_contents.parse, self._infer)}
+
+    async def _infer(self, parsed: raw_contents.Parsed, context: Context) -> bytes:
+        started_s = time.monotonic()
+        dispatcher = self._catalogue.dispatcher
+        try:
+            request, deadline_s = checked(self._catalogue, parsed, remaining_s(context), started_s)
+            outputs, cost = await dispatcher.infer(request, deadline_s)
+            return answers.encode(request, outputs, cost)
+        except BaseException:
+            dispatcher.statistics.failed(parsed[0].model_name, time.monotonic() - started_s)
+            raise
+
+
+def checked(
+    catalogue: Catalogue, parsed: raw_contents.Parsed, left_s: float | None, now_s: float
+) -> tuple[InferRequest, float]:
+    """A request that keeps every rule, and its deadline; `left_s` is what its call has left, None if it set no limit.
+
+    Raises:
+        ServiceError: it breaks a rule, or its model is not loaded.
+    """
+    message, raw = parsed
+    models = catalogue.dispatcher.models
+    if message.model_name not in models:
+        catalogue.loaded(message.model_name, message.model_version)
+    request = codec.decode(message, models, raw, catalogue.regions)
+    if left_s is None:
+        left_s = catalogue.default_timeouts_s[request.model.name]
+    return request, now_s + left_s

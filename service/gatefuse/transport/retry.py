@@ -1,0 +1,104 @@
+"""Whether a failed call is worth another attempt, and how long to wait for it: pure decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a call that changes nothing is tried, and the waits between: each ``factor`` times the one before.
+
+    Attributes:
+        max_attempts: Rounds over the endpoints, the first included; 1 never waits.
+        first_wait_s: The wait after the first round, in seconds.
+        longest_wait_s: No wait of our own choice is longer.
+        factor: Growth of the wait from round to round.
+    """
+
+    max_attempts: int = 5
+    first_wait_s: float = 0.1
+    longest_wait_s: float = 2.0
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a policy that cannot be kept."""
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, not {self.max_attempts}")
+        if not 0 < self.first_wait_s <= self.longest_wait_s:
+            raise ValueError("waits must be positive, and the first no longer than the longest")
+        if self.factor < 1:
+            raise ValueError(f"factor must be at least 1, not {self.factor}")
+
+
+NO_RETRY = RetryPolicy(max_attempts=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an attempt failed.
+
+    Attributes:
+        code: The gRPC status.
+        pushback_s: The seconds after which the server wants to be asked again; negative for never, None if it does
+            not say.
+    """
+
+    code: grpc.StatusCode
+    pushback_s: float | None = None
+
+    @classmethod
+    def of(cls, error: Any) -> Failure:
+        """Reads what grpc or grpc.aio raised."""
+        return cls(error.code(), pushback_s(error.trailing_metadata()))
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same call may be answered later, or elsewhere.
+
+        RESOURCE_EXHAUSTED is also what a message above the size limit gets, whenever it comes: only a server that
+        says when to come back means a shortage that passes.
+        """
+        if self.pushback_s is not None and self.pushback_s < 0:
+            return False
+        if self.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return self.pushback_s is not None
+        return self.code is grpc.StatusCode.UNAVAILABLE
+
+
+def pushback_s(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:
+    """Returns the server's push-back out of trailing metadata.
+
+    Negative where it is no number: gRPC's own clients do not retry then either.
+    """
+    for key, value in metadata or ():
+        if key == PUSHBACK_KEY:
+            text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
+            try:
+                return int(text) / 1000
+            except ValueError:
+                return -1.0
+    return None
+
+
+def wait_s(policy: RetryPolicy, rounds: int, pushback_s: float | None, dice: float) -> float:
+    """Returns the seconds to wait after ``rounds`` rounds have failed.
+
+    Args:
+        policy: The caller's.
+        rounds: 1 or more.
+        pushback_s: The server's wish, not negative; None if it has none.
+        dice: 0 to 1, at random, so that callers who failed together do not come back together: our own wait is
+            shortened by up to half, the server's, which is a minimum, prolonged by up to half.
+    """
+    if pushback_s is not None:
+        return pushback_s * (1 + dice / 2)
+    # The exponent is bounded because a float's is.
+    grown = policy.first_wait_s * policy.factor ** min(rounds - 1, 64)
+    return min(policy.longest_wait_s, grown) * (1 - dice / 2)

@@ -1,0 +1,50 @@
+"""What a server that cannot take a call now tells gRPC's retries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from gatefuse.errors import Draining, InvalidRequest, NoReplica, QueueFull
+from gatefuse.rpc.call import unary
+from gatefuse.transport.retry import Failure
+from gatefuse_protos import open_inference_pb2 as pb
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (QueueFull("full"), True),
+        (Draining(), True),
+        (NoReplica("none"), True),
+        (InvalidRequest("shape", "wrong"), False),
+        (RuntimeError("a bug"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_shortage_comes_with_the_time_to_come_back(error: Exception, told: bool) -> None:
+    async def fail(request: pb.ServerLiveRequest, context: Any) -> pb.ServerLiveResponse:
+        raise error
+
+    handlers = {"ServerLive": unary("ServerLive", pb.ServerLiveRequest.FromString, fail)}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(pb.SERVICE_NAME, handlers),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            f"/{pb.SERVICE_NAME}/ServerLive"
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"", timeout=10)
+    await server.stop(0)
+    failure = Failure.of(caught.value)
+    assert (failure.pushback_s is not None) is told
+    assert failure.may_pass is told
+    assert not told or 0 < (failure.pushback_s or 0) <= 1

@@ -1,0 +1,114 @@
+"""Models that come to a GPU's engine and go, beside its batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from gatefuse.arena import Arena, SlotLayout
+from gatefuse.config import Batching, ModelConfig, RandomWeights
+from gatefuse.engine.base import Ticket
+from gatefuse.engine.cuda import CudaEngine
+from gatefuse.engine.models import ModelLoader
+from gatefuse.link import BatchMessage
+from gatefuse.wire import Datatype, decode, encode
+from gatefuse_kernels.error_limits import FUSED_ERROR_LIMIT
+from gatefuse_kernels.reference import mlp_reference
+from gatefuse_kernels.shapes import DType
+from gatefuse_kernels.weights import random_source
+
+pytestmark = pytest.mark.gpu
+
+HIDDEN = 512
+ROWS = 7
+
+
+def _config(name: str, backend: str, intermediate: int) -> ModelConfig:
+    return ModelConfig(
+        name=name,
+        random=RandomWeights(hidden=HIDDEN, intermediate=intermediate, layers=2, seed=3),
+        backend=backend,  # type: ignore[arg-type]
+        batching=Batching(max_batch_rows=64),
+    )
+
+
+class Bench:
+    """An engine that serves one model of eager products, which use the library's workspace."""
+
+    def __init__(self) -> None:
+        self.loader = ModelLoader(torch.device("cuda:0"))
+        self.engine = CudaEngine([self.loader.load(_config("first", "eager", 1024), 0)])
+        self.engine.warm_up()
+        largest = max(model.region_bytes for model in self.engine.served)
+        self.arena = Arena.create(SlotLayout.for_regions(2, largest))
+        self.engine.attach(self.arena)
+        self.x = np.random.default_rng(0).standard_normal((ROWS, HIDDEN)).astype(np.float32)
+
+    def run(self, index: int, layer: int) -> np.ndarray:
+        packed = encode(self.x, Datatype.BF16)
+        self.arena.input(0)[: len(packed)] = packed
+        message = BatchMessage(0, index, layer, ROWS, HIDDEN, 1, 2**62)
+        self.engine.submit(Ticket(message, self.arena, "peer", time.monotonic()))
+        while not (done := self.engine.completed()):
+            pass
+        assert done[0][1].entries
+        return decode(bytes(self.arena.output(0)[: len(packed)]), Datatype.BF16, self.x.shape)
+
+    def is_right(self, answer: np.ndarray, intermediate: int, layer: int) -> bool:
+        weights = random_source(HIDDEN, intermediate, 2, 3).load(
+            layer, DType.BF16, torch.device("cpu")
+        )
+        rounded = torch.from_numpy(self.x).bfloat16()
+        exact = mlp_reference(rounded, weights).double().numpy()
+        return bool(
+            np.linalg.norm(answer - exact)
+            <= 3 * FUSED_ERROR_LIMIT[DType.BF16] * np.linalg.norm(exact)
+        )
+
+
+def test_a_model_is_added_beside_batches_whose_answers_stay_right() -> None:
+    bench = Bench()
+    expected = [bench.run(0, layer) for layer in range(2)]
+    assert all(bench.is_right(expected[layer], 1024, layer) for layer in range(2))
+    installs = []
+
+    def add() -> None:
+        for index, backend in ((4, "eager"), (5, "fused"), (6, "eager")):
+            model = bench.loader.load(_config("later", backend, 256 * index), index, index)
+            installs.append(bench.engine.add(model))
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    batches = 0
+    while thread.is_alive():
+        np.testing.assert_array_equal(bench.run(0, batches % 2), expected[batches % 2])
+        batches += 1
+    thread.join()
+    assert batches > 3
+    for install in installs:
+        install()
+    for index in (4, 5, 6):
+        for layer in range(2):
+            assert bench.is_right(bench.run(index, layer), 256 * index, layer)
+    np.testing.assert_array_equal(bench.run(0, 0), expected[0])
+
+
+def test_memory_is_free_when_a_model_is_gone() -> None:
+    import gc
+
+    bench = Bench()
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    bench.engine.add(bench.loader.load(_config("later", "fused", 8192), 9, 1))()
+    held = torch.cuda.memory_allocated()
+    assert held > before + 2 * 3 * HIDDEN * 8192 * 2
+    bench.run(9, 1)
+    bench.engine.remove(9)
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() < before + (held - before) / 4

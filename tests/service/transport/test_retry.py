@@ -1,0 +1,74 @@
+"""Whether to try again, and when."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from gatefuse.transport.retry import Failure, RetryPolicy, pushback_s, wait_s
+
+Code = grpc.StatusCode
+POLICY = RetryPolicy(max_attempts=9, first_wait_s=0.1, longest_wait_s=1.0, factor=3.0)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (None, None),
+        ((), None),
+        ((("other", "5"),), None),
+        ((("other", "5"), ("grpc-retry-pushback-ms", "250")), 0.25),
+        ((("grpc-retry-pushback-ms", b"0"),), 0.0),
+        ((("grpc-retry-pushback-ms", "-1"),), -0.001),
+        ((("grpc-retry-pushback-ms", "soon"),), -1.0),
+        ((("grpc-retry-pushback-ms", b"\xff"),), -1.0),
+    ],
+)
+def test_push_back_is_read(
+    metadata: tuple[tuple[str, str | bytes], ...] | None, expected: float | None
+) -> None:
+    assert pushback_s(metadata) == expected
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (Failure(Code.UNAVAILABLE), True),
+        (Failure(Code.UNAVAILABLE, 0.0), True),
+        (Failure(Code.UNAVAILABLE, -1.0), False),
+        (Failure(Code.RESOURCE_EXHAUSTED), False),  # a message above the limit is that too
+        (Failure(Code.RESOURCE_EXHAUSTED, 0.05), True),
+        (Failure(Code.RESOURCE_EXHAUSTED, -1.0), False),
+        *((Failure(code, 0.05), False) for code in Code if code.name[0] in "IDNC"),
+    ],
+    ids=str,
+)
+def test_only_what_may_pass_is_tried_again(failure: Failure, expected: bool) -> None:
+    assert failure.may_pass is expected
+
+
+def test_waits_grow_up_to_the_longest() -> None:
+    waits = [wait_s(POLICY, rounds, None, dice=0.0) for rounds in range(1, 6)]
+    assert waits == pytest.approx([0.1, 0.3, 0.9, 1.0, 1.0])
+    assert wait_s(POLICY, 10_000, None, dice=0.0) == 1.0
+
+
+def test_jitter_shortens_our_waits_and_prolongs_the_servers() -> None:
+    assert wait_s(POLICY, 1, None, dice=1.0) == pytest.approx(0.05)
+    assert wait_s(POLICY, 5, 0.2, dice=0.0) == 0.2
+    assert wait_s(POLICY, 5, 0.2, dice=1.0) == pytest.approx(0.3)
+    assert wait_s(POLICY, 1, 0.0, dice=1.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"first_wait_s": 0.0}, "waits must be positive"),
+        ({"first_wait_s": 3.0}, "no longer than the longest"),
+        ({"factor": 0.5}, "factor"),
+    ],
+)
+def test_policies_that_cannot_be_kept_are_refused(values: dict[str, float], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        RetryPolicy(**values)  # type: ignore[arg-type]
