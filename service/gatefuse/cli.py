@@ -125,7 +125,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.bench_command import add_arguments
+    from gatefuse.bench.command import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_bench)
@@ -133,7 +133,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 def _bench(options: argparse.Namespace) -> int:
     try:
-        from gatefuse.bench_command import run
+        from gatefuse.bench.command import run
 
         return run(options)
     except ModuleNotFoundError as error:

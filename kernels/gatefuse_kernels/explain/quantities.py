@@ -1,5 +1,6 @@
 """Numbers as people write them: 504GB/s, 29TFLOP/s, 100M; and as people read them."""
 
+import math
 import re
 
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
@@ -72,5 +73,7 @@ def digits(value: float) -> str:
     """Three significant digits, and all before the point; no exponent and no zeros at the end."""
     if abs(value) >= 99.95:
         return f"{value:.0f}"
-    text = f"{value:.3g}"
-    return text if "e" not in text else f"{value:.2g}"
+    if not value:
+        return "0"
+    places = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{places}f}".rstrip("0").rstrip(".")

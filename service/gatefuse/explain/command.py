@@ -79,13 +79,20 @@ def _explain(arguments: argparse.Namespace, program: Program | None) -> Explanat
         explanation = explain_mlp(subject, arguments.rows or DEFAULT_ROWS, dtype, roofs)
     else:
         columns = arguments.columns or (_VECTOR_COLUMNS if subject.vectors else 1)
-        rows = max(1, (arguments.elements or DEFAULT_ELEMENTS) // columns)
+        rows = _whole_rows(arguments.elements or DEFAULT_ELEMENTS, columns)
         explanation = explain_program(subject, rows, columns, dtype, roofs)
     if roofs.profile is not None and not arguments.no_compile:
         explanation = _compiled(subject, explanation)
     if gpu is not None and roofs.profile == gpu and not arguments.no_measure:
         explanation = _measured(subject, explanation)
     return explanation
+
+
+def _whole_rows(elements: int, columns: int) -> int:
+    """Raises _UsageError if there is not even one."""
+    if elements < columns:
+        raise _UsageError(f"{elements} elements are less than a row of {columns} columns")
+    return elements // columns
 
 
 def _roofs(arguments: argparse.Namespace, gpu: DeviceProfile | None) -> Roofs:
@@ -128,9 +135,15 @@ def _compiled(subject: MlpShape | Program, explanation: Explanation) -> Explanat
 def _measured(subject: MlpShape | Program, explanation: Explanation) -> Explanation:
     from gatefuse_kernels.explain import measuring
 
-    if isinstance(subject, MlpShape):
-        return measuring.measure_mlp(subject, explanation)
-    return measuring.measure_program(subject, explanation)
+    try:
+        if isinstance(subject, MlpShape):
+            return measuring.measure_mlp(subject, explanation)
+        return measuring.measure_program(subject, explanation)
+    except (RuntimeError, ValueError) as error:
+        # Too large for this GPU's memory, or for a launch: what was predicted is still worth showing.
+        line = str(error).strip().partition("\n")[0]
+        _say(f"nothing was measured: {type(error).__name__}: {line}")
+        return explanation
 
 
 def _print_source(program: Program, dtype: DType) -> int:
@@ -149,6 +162,9 @@ def _draw(explanation: Explanation, path: Path) -> int:
     except OSError as error:
         _say(f"cannot write {path}: {error.strerror or error}")
         return EXIT_CANNOT_WRITE
+    except ValueError as error:
+        _say(str(error))
+        return EXIT_USAGE
     print(f"wrote {path}", file=sys.stderr)
     return 0
 

@@ -69,7 +69,10 @@ def draw(explanation: Explanation, path: Path) -> None:
 
     Raises:
         OSError: The file cannot be written.
+        ValueError: There is no arithmetic, and so no place under the roofs: both axes are logarithms.
     """
+    if not all(map(_needed_flops, explanation.points)):
+        raise ValueError(f"{explanation.subject} has no arithmetic to draw under a roof")
     with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
         figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
         axis = figure.subplots()

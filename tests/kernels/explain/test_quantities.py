@@ -74,14 +74,30 @@ def test_scaled(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(80.9e-6, "80.9 µs"), (0.794e-3, "0.794 ms"), (1.2, "1.2 s"), (1e-7, "0.1 µs"), (0.0, "0 µs")],
+    [
+        (80.9e-6, "80.9 µs"),
+        (0.794e-3, "0.794 ms"),
+        (1.2, "1.2 s"),
+        (1e-7, "0.1 µs"),
+        (4.2e-13, "0.00000042 µs"),
+        (0.0, "0 µs"),
+    ],
 )
 def test_times(value: float, text: str) -> None:
     assert seconds(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0123456, "0.0123"), (99.96, "100"), (5.0, "5"), (123456, "123456")]
+    ("value", "text"),
+    [
+        (0.0123456, "0.0123"),
+        (0.0000123, "0.0000123"),
+        (9.996, "10"),
+        (99.94, "99.9"),
+        (99.96, "100"),
+        (5.0, "5"),
+        (123456, "123456"),
+    ],
 )
 def test_digits(value: float, text: str) -> None:
     assert digits(value) == text

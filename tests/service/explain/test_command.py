@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from gatefuse import cli
+from gatefuse_kernels.explain import measuring
+from gatefuse_kernels.explain.roofs import find_device
 
 MLP = ("--hidden", "4096", "--intermediate", "14336", "--device", "h200")
 CHAIN = (
@@ -103,6 +105,10 @@ def test_the_tables_hold_the_seeds_numbers(capsys: pytest.CaptureFixture[str]) -
         ((*MLP, "--elements", "3"), "--elements belongs to an expression"),
         (("--expression", "x", "--flops", "3T"), "given together"),
         ((*MLP, "--flops", "3T", "--bandwidth", "1GB/s"), "has its own roofs"),
+        (
+            ("--expression", "x", "--elements", "63", "--columns", "64"),
+            "63 elements are less than a row of 64 columns",
+        ),
         (("--expression", "open(x)"), "column 1: not a known function"),
         (("--expression", "x + 1", "--constants", "scale=nan"), "scale"),
     ],
@@ -139,6 +145,24 @@ def test_values_that_are_none(
     assert words in capsys.readouterr().err
 
 
+def test_what_cannot_be_measured_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tensor too large for this GPU, for one."""
+
+    def measure(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory\nof which much more could be said")
+
+    h200 = find_device("h200")
+    monkeypatch.setattr(measuring, "gpu_profile", lambda: h200)
+    monkeypatch.setattr(measuring, "measure_program", measure)
+    status = cli.main(["explain", "--expression", "x * 2", "--no-compile", "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0
+    assert err == "gatefuse explain: nothing was measured: RuntimeError: CUDA out of memory\n"
+    assert [each["measured"] for each in json.loads(out)["points"][0]["backends"]] == [None] * 3
+
+
 def test_the_source_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = explain(capsys, "--expression", "silu(g) * u", "--source")
     assert (status, err) == (0, "")
@@ -164,6 +188,18 @@ def test_the_same_picture_again(tmp_path: Path, capsys: pytest.CaptureFixture[st
     for path in paths:
         explain(capsys, *CHAIN, "--plot", str(path))
     assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize("text", ["x", "fp16(x)"])
+def test_no_picture_of_no_arithmetic(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "roofs.svg"
+    status, out, err = explain(capsys, "--expression", text, "--plot", str(path))
+    assert status == 2
+    assert "fused_elementwise" in out
+    assert err == f"gatefuse explain: {text} has no arithmetic to draw under a roof\n"
+    assert not path.exists()
 
 
 def test_a_picture_that_cannot_be_written(
