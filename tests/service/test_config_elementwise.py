@@ -84,6 +84,7 @@ def test_constants_of_every_form(tmp_path: Path) -> None:
         ([1, float("inf")], "inf is not finite"),
         ({"file": "v.safetensors"}, "has the keys ['file']"),
         ({"file": "v.safetensors", "tensor": "t", "row": 1}, "has the keys"),
+        ({"file": None, "tensor": "t"}, "file must be a path, not None"),
         ({"file": "v.safetensors", "tensor": 3}, "tensor must be the name of a tensor, not 3"),
         ({"file": "v.safetensors", "tensor": ""}, "tensor must be the name of a tensor"),
         ({}, "has the keys []"),
