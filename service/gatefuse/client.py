@@ -157,7 +157,7 @@ class Client:
 
         Raises:
             InferenceError: The call was not answered.
-            TypeError: ``x`` is no array of floats.
+            TypeError: ``x`` is no array of floats, or ``outputs`` one string.
             ValueError: The datatype is unknown, ``x`` is a scalar, or the shapes differ.
         """
         rows = packed(x, datatype)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gatefuse.errors import InvalidRequest, NotFound
 from gatefuse.link import ServedModel
-from gatefuse.request_inputs import Payload, read_inputs
+from gatefuse.request_inputs import Payload, check_parameters, read_inputs
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -18,6 +18,10 @@ MODEL_DATATYPES = {"fp32": Datatype.FP32, "fp16": Datatype.FP16, "bf16": Datatyp
 MAX_ID_LENGTH = 256
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _VERSION = re.compile(r"[0-9]{1,10}")
+
+
+MOST_HEAD_BYTES = 16 * 1024
+"""More than an answer is ever longer than its outputs: names, shapes, numbers."""
 
 
 Outputs = tuple[bytes, ...]
@@ -41,6 +45,11 @@ class InferRequest(NamedTuple):
         """Bytes of all inputs as they travelled."""
         return sum(map(len, self.payloads))
 
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of all outputs as they will travel."""
+        return len(self.outputs) * self.rows * self.columns * self.datatype.itemsize
+
 
 @dataclass(slots=True)
 class Cost:
@@ -51,6 +60,11 @@ class Cost:
     batch_rows: int = 0
     kernel_launches: int = 0
     bytes_moved: int = 0
+
+
+_INT64 = 2**63 - 1
+_HIGHEST_COST = Cost(9e12, 9e12, _INT64, _INT64, _INT64)
+"""No cost takes more bytes in an answer."""
 
 
 def find_model(models: Mapping[str, ServedModel], name: str, version: str) -> ServedModel:
@@ -127,6 +141,21 @@ def encode(request: InferRequest, outputs: Outputs, cost: Cost) -> bytes:
     return b"".join(parts)
 
 
+def check_answer(request: InferRequest, max_message_bytes: int) -> None:
+    """Raises InvalidRequest if the answer could be longer than a message may be, numbers in it included."""
+    if request.answer_bytes <= max_message_bytes - MOST_HEAD_BYTES:
+        return
+    number = len(request.outputs)
+    heads = number * len(_raw_head(request.answer_bytes // number))
+    size_bytes = request.answer_bytes + heads + len(encode(request, (), _HIGHEST_COST))
+    if size_bytes > max_message_bytes:
+        raise InvalidRequest(
+            "size",
+            f"the answer takes {size_bytes} bytes, more than max_message_bytes ({max_message_bytes}): ask "
+            "for fewer outputs or rows",
+        )
+
+
 @lru_cache(maxsize=4096)
 def _answer_head(
     model: ServedModel, outputs: tuple[int, ...], datatype: Datatype, rows: int, columns: int
@@ -177,6 +206,7 @@ def metadata(model: ServedModel) -> pb.ModelMetadataResponse:
     if model.expression:
         facts["expression"] = model.expression
         facts["constants"] = json.dumps(dict(model.constants))
+        facts["max_columns"] = str(model.max_columns)
     for key, value in facts.items():
         response.properties[key] = value
     return response
@@ -214,6 +244,9 @@ def _chosen_outputs(request: pb.ModelInferRequest, model: ServedModel) -> tuple[
     """The numbers of the outputs that a request names; all if it names none."""
     if not request.outputs:
         return _numbers(len(model.outputs))
+    for output in request.outputs:
+        if output.parameters:
+            check_parameters(output.parameters, "output")
     names = [output.name for output in request.outputs]
     if len(model.outputs) == 1 and (len(names) > 1 or names[0] != model.outputs[0]):
         raise InvalidRequest("shape", f"the only output of '{model.name}' is '{model.outputs[0]}'")

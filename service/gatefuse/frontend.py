@@ -76,7 +76,7 @@ class Frontend:
         metrics.declare_frontend()
         self._dispatcher = Dispatcher(self._loop)
         timeouts_s = {m.name: m.batching.default_timeout_ms / 1e3 for m in self._config.models}
-        self._servicer = Servicer(self._dispatcher, timeouts_s)
+        self._servicer = Servicer(self._dispatcher, timeouts_s, self._config.max_message_bytes)
         self._server = Server(self._servicer, self._config)
         try:
             port = await self._server.start()

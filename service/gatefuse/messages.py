@@ -156,7 +156,12 @@ def infer_request(
     layer: int | None = None,
     outputs: Sequence[str] | None = None,
 ) -> pb.ModelInferRequest:
-    """Returns the request that runs ``model`` on named inputs; ``outputs`` None asks for all of them."""
+    """Returns the request that runs ``model`` on named inputs; ``outputs`` None asks for all of them.
+
+    Raises TypeError for ``outputs`` that are one string: its letters are hardly the names.
+    """
+    if isinstance(outputs, str):
+        raise TypeError(f"outputs are a list of names, such as [{outputs!r}], not {outputs!r}")
     request = pb.ModelInferRequest(model_name=model)
     for name, rows in inputs.items():
         request.inputs.add(name=name, datatype=rows.datatype.value, shape=rows.shape)

@@ -36,7 +36,7 @@ def _row(model: ModelMetadata, ready: bool) -> tuple[str, ...]:
         facts["kind"],
         facts["backend"],
         facts["dtype"],
-        "any" if width < 0 else str(width),
+        f"1..{facts['max_columns']}" if width < 0 else str(width),
         facts["layers"],
         facts["description"],
     )

@@ -1,6 +1,7 @@
 """A request's input tensors: every rule of their names, shapes, datatypes and contents."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,6 +16,10 @@ MAX_QUOTED = 64
 """Characters of a client's own name that an error repeats."""
 
 
+_UNSUPPORTED = re.compile(r"classification|shared_memory_.*")
+"""Parameters of a tensor that ask for another answer than the one that this server gives."""
+
+
 Inputs = tuple[int, int, Datatype, tuple[Payload, ...]]
 """Checked inputs: rows, columns, datatype, and the packed elements of each, in the order of the model's inputs."""
 
@@ -25,6 +30,9 @@ def read_inputs(tensors: Sequence[Tensor], raw: Sequence[Payload], model: Served
     Raises:
         InvalidRequest: they break a rule, which the text names.
     """
+    for tensor in tensors:
+        if tensor.parameters:
+            check_parameters(tensor.parameters, "input")
     if len(model.inputs) == 1:
         return _read_only_input(tensors, raw, model)
     positions = _positions(tensors, model)
@@ -46,6 +54,16 @@ def read_inputs(tensors: Sequence[Tensor], raw: Sequence[Payload], model: Served
             )
     contents = _contents(tensors, raw, datatype, rows * columns)
     return rows, columns, datatype, tuple(contents[position] for position in positions)
+
+
+def check_parameters(parameters: Iterable[str], what: str) -> None:
+    """Raises InvalidRequest for a parameter of an input or output that cannot be left out of account."""
+    for name in parameters:
+        if _UNSUPPORTED.fullmatch(name):
+            raise InvalidRequest(
+                "mismatch",
+                f"the {what}'s parameter {_quoted(name)} is not supported by this server",
+            )
 
 
 def _read_only_input(

@@ -36,9 +36,15 @@ Handler = Callable[[bytes, Context], Awaitable[Response]]
 class Servicer:
     """Answers every method of `inference.GRPCInferenceService` that this server has."""
 
-    def __init__(self, dispatcher: Dispatcher, default_timeouts_s: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        default_timeouts_s: Mapping[str, float],
+        max_message_bytes: int,
+    ) -> None:
         """`default_timeouts_s` names every configured model; it holds for calls without a deadline."""
         self._dispatcher = dispatcher
+        self._max_message_bytes = max_message_bytes
         self._default_timeouts_s = default_timeouts_s
         self.leaving = False  # set before a drain: no longer ready, still answering
 
@@ -110,6 +116,7 @@ class Servicer:
             self._find(request.model_name, request.model_version)
             self._loaded(request.model_name, request.model_version)
         infer = codec.decode(request, models, raw)
+        codec.check_answer(infer, self._max_message_bytes)
         remaining_s = _remaining_s(context)
         if remaining_s is None:
             remaining_s = self._default_timeouts_s[infer.model.name]

@@ -25,6 +25,7 @@ from tests.service.fakes import (
 from gatefuse import codec
 from gatefuse.codec import Cost
 from gatefuse.errors import InvalidRequest, NotFound
+from gatefuse.link import ServedModel
 from gatefuse.wire import Datatype, encode
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -281,6 +282,58 @@ def test_metadata_of_an_elementwise_model() -> None:
     assert "intermediate" not in metadata.properties
     assert metadata.properties["expression"] == "x * two"
     assert json.loads(metadata.properties["constants"]) == {"two": 2.0}
+    assert metadata.properties["max_columns"] == "16"
+
+
+@pytest.mark.parametrize("datatype", Datatype)
+@pytest.mark.parametrize("request_id", ["", "ü" * 256])
+def test_the_size_of_an_answer_is_known_before_it_is_computed(
+    datatype: Datatype, request_id: str
+) -> None:
+    x = np.zeros((2, 5000, 4), np.float32)
+    request = infer_request(PAIR, x, datatype)._replace(request_id=request_id)
+    outputs = tuple(encode(each, datatype) for each in x)
+    dearest = Cost(9e12, 9e12, *[2**63 - 1] * 3)
+    size_bytes = len(codec.encode(request, outputs, dearest))
+    codec.check_answer(request, size_bytes)
+    with pytest.raises(InvalidRequest, match=f"takes {size_bytes} bytes") as caught:
+        codec.check_answer(request, size_bytes - 1)
+    assert caught.value.reason == "size"
+    codec.check_answer(request._replace(outputs=(1,)), size_bytes - 1)
+
+
+def test_no_answers_head_is_longer_than_the_bound() -> None:
+    names = tuple("n" * 249 + str(number) for number in range(16))
+    model = replace(PAIR, name="m" * 63, outputs=names)
+    request = infer_request(PAIR, np.zeros((2, 1, 1), np.float32))._replace(
+        model=model, outputs=tuple(range(16)), request_id="ü" * codec.MAX_ID_LENGTH
+    )
+    dearest = Cost(9e12, 9e12, *[2**63 - 1] * 3)
+    assert len(codec.encode(request, (b"",) * 16, dearest)) < codec.MOST_HEAD_BYTES
+
+
+@pytest.mark.parametrize("model", [MLP, PAIR], ids=["one input", "two inputs"])
+@pytest.mark.parametrize(
+    "name", ["classification", "shared_memory_region", "shared_memory_byte_size"]
+)
+@pytest.mark.parametrize("what", ["input", "output"])
+def test_what_this_server_cannot_do_is_not_ignored(
+    model: ServedModel, name: str, what: str
+) -> None:
+    request = pb.ModelInferRequest(
+        model_name=model.name, raw_input_contents=[RAW] * len(model.inputs)
+    )
+    for each in model.inputs:
+        request.inputs.add(name=each, datatype="FP32", shape=[2, COLUMNS])
+    for each in model.outputs:
+        request.outputs.add(name=each)
+    tensor = request.inputs[-1] if what == "input" else request.outputs[-1]
+    tensor.parameters["harmless"].int64_param = 3
+    codec.decode(request, MODELS)
+    tensor.parameters[name].int64_param = 3
+    error = _refused(request)
+    assert error.reason == "mismatch"
+    assert str(error) == f"the {what}'s parameter '{name}' is not supported by this server"
 
 
 def test_metadata_lists_every_input_and_output() -> None:

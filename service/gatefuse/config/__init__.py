@@ -9,6 +9,7 @@ from gatefuse.config.errors import ConfigError
 from gatefuse.config.model import Batching, ModelConfig, RandomWeights
 from gatefuse.config.reading import load_config, parse_config
 from gatefuse.config.service import ServiceConfig
+from gatefuse.config.vector_files import vector_columns
 
 __all__ = [
     "Batching",
@@ -20,4 +21,5 @@ __all__ = [
     "VectorFile",
     "load_config",
     "parse_config",
+    "vector_columns",
 ]

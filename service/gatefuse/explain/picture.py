@@ -83,7 +83,6 @@ def draw(explanation: Explanation, path: Path) -> None:
         handles, labels = axis.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=len(labels), fontsize=9)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=_DPI, metadata=metadata)
 
 

@@ -178,7 +178,17 @@ def _columns(options: Options, models: Sequence[ModelMetadata]) -> int:
     width = widths.pop() if widths else None
     if width and options.columns not in (None, width):
         raise ValueError(f"--columns {options.columns}: the models take rows of {width}")
-    return width or options.columns or DEFAULT_COLUMNS
+    if width:
+        return width
+    told = [
+        model.properties["max_columns"] for model in models if "max_columns" in model.properties
+    ]
+    most = min(map(int, told), default=None)
+    if most is None:
+        return options.columns or DEFAULT_COLUMNS
+    if options.columns and options.columns > most:
+        raise ValueError(f"--columns {options.columns}: the models take rows of at most {most}")
+    return options.columns or min(DEFAULT_COLUMNS, most)
 
 
 def _layers(options: Options, model: ModelMetadata) -> list[int] | None:
