@@ -27,7 +27,7 @@ from pathlib import Path
 
 from gatefuse.client import Client
 from gatefuse.measuring import EXIT_UNAVAILABLE
-from gatefuse.messages import ModelMetadata
+from gatefuse.metadata import ModelMetadata
 
 MAX_DISAGREEMENT = 0.02
 CONCURRENCIES = (1, 4, 32)

@@ -15,12 +15,9 @@ import grpc
 from gatefuse.arrays import Arrays, described
 from gatefuse.client import DEFAULT_TIMEOUT_S
 from gatefuse.client_memory import SharedMemory
-from gatefuse.messages import (
-    InferenceError,
+from gatefuse.messages import InferenceError, ParameterValue, Result, Rows
+from gatefuse.metadata import (
     ModelMetadata,
-    ParameterValue,
-    Result,
-    Rows,
     ServerMetadata,
     model_metadata,
     server_metadata,

@@ -3,6 +3,7 @@
 from functools import lru_cache
 
 from gatefuse.codec import VERSION, Cost, InferRequest, Outputs
+from gatefuse.errors import InvalidRequest
 from gatefuse.link import ServedModel
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
@@ -11,6 +12,30 @@ FINAL_PARAMETER = "triton_final_response"
 """The bool parameter of an answer on a stream: no further answer to its request follows."""
 STATUS_PARAMETER = "status"
 """The string parameter of an error on a stream: the name of the gRPC status that a call would have had."""
+
+MOST_HEAD_BYTES = 16 * 1024
+"""More than an answer is ever longer than its outputs: names, shapes, numbers."""
+_INT64 = 2**63 - 1
+_HIGHEST_COST = Cost(9e12, 9e12, _INT64, _INT64, _INT64)
+"""No cost takes more bytes in an answer."""
+
+
+def check_answer(request: InferRequest, max_message_bytes: int, frame_bytes: int = 0) -> None:
+    """Raises InvalidRequest if the answer could be longer than a message may be, numbers in it included.
+
+    `frame_bytes` is what it travels in: STREAM_FRAME_BYTES on a stream.
+    """
+    if len(request.outputs) * request.tensor_bytes <= max_message_bytes - MOST_HEAD_BYTES:
+        return
+    outputs = request.output_bytes
+    head_bytes = len(encode(request, (), _HIGHEST_COST)) + sum(map(len, map(_raw_head, outputs)))
+    size_bytes = head_bytes + sum(outputs) + frame_bytes
+    if size_bytes > max_message_bytes:
+        raise InvalidRequest(
+            "size",
+            f"the answer takes {size_bytes} bytes, more than max_message_bytes ({max_message_bytes}): ask "
+            "for fewer outputs or rows",
+        )
 
 
 def encode(request: InferRequest, outputs: Outputs, cost: Cost) -> bytes:
@@ -109,3 +134,6 @@ _LENGTH_DELIMITED = 2
 _STREAMED_ANSWER_TAG = bytes(
     [pb.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER << 3 | _LENGTH_DELIMITED]
 )
+_MOST_LENGTH_BYTES = 5  # no message has 2³¹ bytes or more
+STREAM_FRAME_BYTES = len(_STREAMED_ANSWER_TAG) + _MOST_LENGTH_BYTES + len(_FINAL)
+"""Bytes that an answer takes on a stream beyond those of a call's, at most."""

@@ -54,19 +54,22 @@ def described(x: Arrays, datatype: Datatype | str | None) -> Described:
     """Checks arrays that are to travel. One without a name is under the empty name.
 
     Args:
-        x: [..., columns] floats; or such arrays by the names of the inputs, all of one shape.
-        datatype: What travels; None for the arrays' own type, and FP32 where they have several.
+        x: [..., columns] floats of either byte order; or such arrays by the names of the inputs, all
+            of one shape.
+        datatype: What travels, in upper or lower case; None for the arrays' own type, and FP32 where
+            they have several.
 
     Raises:
         TypeError: An array holds no floats, or is no array.
         ValueError: The datatype is unknown, the shapes differ, or an array is a scalar.
     """
-    arrays = x if isinstance(x, Mapping) else {"": x}
+    given = x if isinstance(x, Mapping) else {"": x}
+    arrays = {name: _in_native_order(array) for name, array in given.items()}
     if not arrays:
         raise ValueError("no input: pass an array, or a mapping of names to arrays")
     own = {_datatype_of(array) for array in arrays.values()}
     joint = own.pop() if len(own) == 1 else Datatype.FP32
-    wanted = joint if datatype is None else Datatype.parse(datatype)
+    wanted = joint if datatype is None else Datatype.of_name(datatype)
     shapes = {tuple(array.shape) for array in arrays.values()}
     if len(shapes) > 1:
         listed = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
@@ -77,7 +80,8 @@ def described(x: Arrays, datatype: Datatype | str | None) -> Described:
 def unpacked(raw: RawResult, x: Arrays) -> Result:
     """Returns fresh, writable arrays of the kind, shape and dtype of ``x``; tensors on its device.
 
-    float32 for float64; where several inputs have several types, the one that holds all of them.
+    float32 for float64; where several inputs have several types, the one that holds all of them. In
+    this machine's byte order, whatever that of ``x`` is.
     """
     like = _joint(list(x.values())) if isinstance(x, Mapping) else x
     read = tensors.decode if tensors.is_tensor(like) else _array
@@ -100,7 +104,7 @@ def _encode(array: Array, datatype: Datatype) -> bytes:
 def _joint(arrays: Sequence[Array]) -> Array:
     """An array like all of them: a tensor if any is one, float32 if their types differ."""
     like = next(filter(tensors.is_tensor, arrays), arrays[0])
-    if len({str(array.dtype).removeprefix("torch.") for array in arrays}) == 1:
+    if len({_type_name(array) for array in arrays}) == 1:
         return like
     return like.float() if tensors.is_tensor(like) else np.empty(like.shape, np.float32)
 
@@ -109,6 +113,23 @@ def _array(content: bytes | memoryview, datatype: Datatype, like: NDArray[Any]) 
     if datatype is Datatype.BF16 and like.dtype.name == "bfloat16":
         return np.frombuffer(content, like.dtype).reshape(like.shape).copy()
     decoded = decode(content, datatype, like.shape)
-    dtype = np.dtype(np.float32) if like.dtype == np.float64 else like.dtype
+    dtype = _native(like.dtype)
+    if dtype == np.float64:
+        dtype = np.dtype(np.float32)
     # BF16 is decoded into fresh memory; the others are still the message's own bytes.
     return decoded.astype(dtype, copy=not decoded.flags.writeable)
+
+
+def _in_native_order(array: Array) -> Array:
+    is_swapped = isinstance(array, np.ndarray) and not array.dtype.isnative
+    return array.astype(_native(array.dtype)) if is_swapped else array
+
+
+def _type_name(array: Array) -> str:
+    """The name of an element type, which tensors and arrays of either byte order share."""
+    return str(array.dtype).removeprefix("torch.") if tensors.is_tensor(array) else array.dtype.name
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The same type in this machine's byte order, which is what packs and converts."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")

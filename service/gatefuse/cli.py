@@ -3,19 +3,25 @@
 import argparse
 import logging
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from gatefuse import __version__
-
-EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
+from gatefuse.measuring import EXIT_CONFIG, EXIT_SOFTWARE, missing_package
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    status: int = options.run(options)
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        options = _parser().parse_args(_with_joined_expression(given))
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        status: int = options.run(options)
+    except ModuleNotFoundError:
+        # A module of ours, which no user can install; status 1 would look like a wrong answer.
+        traceback.print_exc()
+        return EXIT_SOFTWARE
     return status
 
 
@@ -164,7 +170,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.bench_command import add_arguments
+    from gatefuse.bench.command import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_bench)
@@ -172,7 +178,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 def _bench(options: argparse.Namespace) -> int:
     try:
-        from gatefuse.bench_command import run
+        from gatefuse.bench.command import run
 
         return run(options)
     except ModuleNotFoundError as error:
@@ -239,8 +245,21 @@ def _completion(options: argparse.Namespace) -> int:
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> int:
-    print(f"gatefuse: {error.name} is missing: pip install 'gatefuse[{extra}]'", file=sys.stderr)
+    package = missing_package(error)
+    print(f"gatefuse: {package} is missing: pip install 'gatefuse[{extra}]'", file=sys.stderr)
     return EXIT_CONFIG
+
+
+def _with_joined_expression(arguments: Sequence[str]) -> list[str]:
+    """`--expression -x**2` as `--expression=-x**2`, which argparse does not take for two options."""
+    joined: list[str] = []
+    for each in arguments:
+        is_text = each.startswith("-") and not each.startswith("--")
+        if is_text and joined and joined[-1] == "--expression":
+            joined[-1] += f"={each}"
+        else:
+            joined.append(each)
+    return joined
 
 
 if __name__ == "__main__":

@@ -16,13 +16,9 @@ import grpc
 
 from gatefuse.arrays import Arrays, described
 from gatefuse.client_memory import SharedMemory
-from gatefuse.messages import (
-    Cost,
-    InferenceError,
+from gatefuse.messages import Cost, InferenceError, ParameterValue, Result, Rows
+from gatefuse.metadata import (
     ModelMetadata,
-    ParameterValue,
-    Result,
-    Rows,
     ServerMetadata,
     model_metadata,
     server_metadata,
@@ -167,7 +163,7 @@ class Client:
 
         Raises:
             InferenceError: The call was not answered.
-            TypeError: ``x`` is no array of floats.
+            TypeError: ``x`` is no array of floats, or ``outputs`` one string.
             ValueError: The datatype is unknown, ``x`` is a scalar, or the shapes differ.
         """
         asked = self._question(

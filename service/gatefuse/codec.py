@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gatefuse.errors import InvalidRequest, NotFound
 from gatefuse.link import ServedModel
 from gatefuse.request_inputs import Inputs, Payload, read_inputs
-from gatefuse.request_parameters import read_layer, read_waiting
+from gatefuse.request_parameters import check_tensor, read_layer, read_waiting
 from gatefuse.shared_memory import Regions, RegionSlice
 from gatefuse.shared_memory.regions import points_at_region, region_slice
 from gatefuse.wire import Datatype
@@ -48,6 +48,19 @@ class InferRequest(NamedTuple):
         return sum(
             len(payload) for payload in self.payloads if not isinstance(payload, RegionSlice)
         )
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of each input and output as it travels."""
+        return self.rows * self.columns * self.datatype.itemsize
+
+    @property
+    def output_bytes(self) -> tuple[int, ...]:
+        """Bytes of each output as it will travel: none of one that goes to shared memory."""
+        size_bytes = self.tensor_bytes
+        if not self.targets:
+            return (size_bytes,) * len(self.outputs)
+        return tuple(size_bytes if target is None else 0 for target in self.targets)
 
 
 @dataclass(slots=True)
@@ -147,6 +160,7 @@ def facts(model: ServedModel) -> dict[str, str]:
     if model.expression:
         facts["expression"] = model.expression
         facts["constants"] = json.dumps(dict(model.constants))
+        facts["max_columns"] = str(model.max_columns)
     return facts
 
 
@@ -154,6 +168,9 @@ def _chosen_outputs(request: pb.ModelInferRequest, model: ServedModel) -> tuple[
     """The numbers of the outputs that a request names; all if it names none."""
     if not request.outputs:
         return _numbers(len(model.outputs))
+    for output in request.outputs:
+        if output.parameters:
+            check_tensor(output.parameters, "output")
     names = [output.name for output in request.outputs]
     if len(model.outputs) == 1 and (len(names) > 1 or names[0] != model.outputs[0]):
         raise InvalidRequest("shape", f"the only output of '{model.name}' is '{model.outputs[0]}'")

@@ -83,7 +83,7 @@ class Frontend:
             self._started.result()
         except RuntimeError:
             return  # it serves nothing
-        self._on_loop(self._update(Roster.model_validate_json(roster), changed, finished))
+        self._on_loop(self._update(Roster.read_again(roster), changed, finished))
 
     def set(self, settings: str) -> None:
         """Logs and traces as the settings, as JSON, say from now on."""
@@ -115,7 +115,11 @@ class Frontend:
         self._timeouts_s: dict[str, float] = {}
         self._regions = self._open_regions()
         self._servicer = Servicer(
-            self._dispatcher, self._timeouts_s, self._regions, self._control()
+            self._dispatcher,
+            self._timeouts_s,
+            self._config.max_message_bytes,
+            self._regions,
+            self._control(),
         )
         self._note_models(read_roster(self._run_dir))
         self._server = Server(self._servicer, self._config)

@@ -38,7 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tensor = "[NAME=]FILE"
     add("--input", required=True, action="append", type=_named, metavar=tensor, help="rows to send")
     add("--output", action="append", type=_named, metavar=tensor, help="where answers go")
-    add("--datatype", choices=[each.value for each in Datatype], help="what travels")
+    add(
+        "--datatype",
+        type=str.upper,
+        choices=[each.value for each in Datatype],
+        help="what travels",
+    )
     add("--timeout", type=_positive, default=30.0, metavar="SECONDS", help="default: %(default)g")
     add("--priority", type=int, metavar="N", help="1 is the highest, 0 the model's default")
     add("--json", action="store_true", help="machine-readable output")

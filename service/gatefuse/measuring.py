@@ -1,4 +1,4 @@
-"""What commands share: exit statuses, and how many processes compile."""
+"""What the commands share: exit statuses, packages that are not there, processes that compile."""
 
 import os
 from pathlib import Path
@@ -13,11 +13,22 @@ EXIT_NO_MEMORY = 71  # EX_OSERR
 EXIT_CANNOT_WRITE = 73  # EX_CANTCREAT
 EXIT_CONFIG = 78  # EX_CONFIG
 EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # as of a process that SIGPIPE ended
+
+_OUR_PACKAGES = ("gatefuse", "gatefuse_kernels", "gatefuse_protos")
 
 STDOUT = Path("-")
 """Given for a file of JSON: it is printed, in place of the tables."""
 
 _MOST_JOBS = 12
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """The package that a user has to install. Raises the error itself where a module of ours is missing."""
+    name = error.name or ""
+    if not name or name.partition(".")[0] in _OUR_PACKAGES:
+        raise error
+    return name
 
 
 def default_jobs() -> int:

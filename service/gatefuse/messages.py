@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -112,36 +112,6 @@ class RawResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerMetadata:
-    """A server's description of itself."""
-
-    name: str
-    version: str
-    extensions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TensorMetadata:
-    """One tensor of a model; -1 in ``shape`` stands for any length."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMetadata:
-    """A model's description: its tensors; ``properties`` tells backend, dtype, layers and more."""
-
-    name: str
-    versions: tuple[str, ...]
-    platform: str
-    inputs: tuple[TensorMetadata, ...]
-    outputs: tuple[TensorMetadata, ...]
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """Where a tensor lies in shared memory that the server knows as ``region``."""
 
@@ -193,8 +163,11 @@ def infer_request(
 
     ``places`` has the outputs that the server is to write to shared memory.
 
-    Raises TypeError for a parameter that is none of the protocol's types.
+    Raises TypeError for a parameter that is none of the protocol's types, and for ``outputs`` that
+    are one string: its letters are hardly the names.
     """
+    if isinstance(outputs, str):
+        raise TypeError(f"outputs are a list of names, such as [{outputs!r}], not {outputs!r}")
     request = pb.ModelInferRequest(model_name=model)
     for name, rows in inputs.items():
         tensor = request.inputs.add(name=name, datatype=rows.datatype.value, shape=rows.shape)
@@ -285,38 +258,3 @@ def _only(outputs: Mapping[str, _T]) -> _T:
     if len(outputs) != 1:
         raise ValueError(f"there are {len(outputs)} outputs ({', '.join(outputs)}): name one")
     return next(iter(outputs.values()))
-
-
-def server_metadata(response: pb.ServerMetadataResponse) -> ServerMetadata:
-    """Reads a server's description."""
-    return ServerMetadata(response.name, response.version, tuple(response.extensions))
-
-
-def model_metadata(response: pb.ModelMetadataResponse) -> ModelMetadata:
-    """Reads a model's description."""
-
-    def tensors(
-        messages: Iterable[pb.ModelMetadataResponse.TensorMetadata],
-    ) -> tuple[TensorMetadata, ...]:
-        return tuple(TensorMetadata(t.name, t.datatype, tuple(t.shape)) for t in messages)
-
-    return ModelMetadata(
-        name=response.name,
-        versions=tuple(response.versions),
-        platform=response.platform,
-        inputs=tensors(response.inputs),
-        outputs=tensors(response.outputs),
-        properties=dict(response.properties),
-    )
-
-
-def single_input(metadata: ModelMetadata) -> str:
-    """Returns the name of the model's only input; raises InferenceError if it is not the only."""
-    if len(metadata.inputs) != 1:
-        names = ", ".join(tensor.name for tensor in metadata.inputs)
-        raise InferenceError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"model {metadata.name!r} takes {len(metadata.inputs)} inputs ({names}): pass a mapping "
-            "of their names to arrays",
-        )
-    return metadata.inputs[0].name

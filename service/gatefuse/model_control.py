@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from gatefuse.config import ModelConfig
 from gatefuse.config.errors import readable
 from gatefuse.control_server import Refused
+from gatefuse.model_changer import without_paths
 from gatefuse.roster import Entry, Roster, State, write_roster
 
 log = logging.getLogger(__name__)
@@ -146,10 +147,10 @@ def overridden(configured: ModelConfig, override: str | None) -> ModelConfig:
             if isinstance(value, dict):
                 raise Refused(f"config: constants.{name}: a request cannot name a file")
     try:
-        return ModelConfig.model_validate({**dict(configured), **given})
+        return ModelConfig.model_validate({**configured.given(), **given})
     except (ValidationError, RecursionError) as error:
         text = readable(error) if isinstance(error, ValidationError) else "nested too deeply"
-        raise Refused(f"config: {text}") from error
+        raise Refused(f"config: {without_paths(configured, text)}") from error
 
 
 def _with(entry: Entry, **changes: Any) -> Entry:

@@ -13,7 +13,8 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from gatefuse.measuring import EXIT_UNAVAILABLE, EXIT_WRONG
-from gatefuse.messages import InferenceError, ModelMetadata, model_metadata
+from gatefuse.messages import InferenceError
+from gatefuse.metadata import ModelMetadata, model_metadata
 from gatefuse.text_table import text_table
 from gatefuse.transport import rpcs
 from gatefuse.transport.blocking import Transport
@@ -136,7 +137,7 @@ def _row(model: _Model) -> tuple[str, ...]:
         facts.get("kind", "-"),
         facts.get("backend", "-"),
         facts.get("dtype", "-"),
-        "any" if width < 0 else str(width),
+        f"1..{facts.get('max_columns', '-')}" if width < 0 else str(width),
         facts.get("layers", "-"),
         *told,
         facts.get("description", "-"),

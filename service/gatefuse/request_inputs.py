@@ -6,6 +6,7 @@ import numpy as np
 
 from gatefuse.errors import InvalidRequest
 from gatefuse.link import ServedModel
+from gatefuse.request_parameters import MAX_QUOTED, check_tensor
 from gatefuse.shared_memory import Regions, RegionSlice
 from gatefuse.shared_memory.regions import points_at_region, region_slice
 from gatefuse.wire import Datatype
@@ -14,8 +15,6 @@ from gatefuse_protos import open_inference_pb2 as pb
 Sent = bytes | memoryview
 Payload = Sent | RegionSlice
 Tensor = pb.ModelInferRequest.InferInputTensor
-MAX_QUOTED = 64
-"""Characters of a client's own name that an error repeats."""
 
 
 Inputs = tuple[int, int, Datatype, tuple[Payload, ...]]
@@ -36,6 +35,9 @@ def read_inputs(
     Raises:
         InvalidRequest: they break a rule, which the text names.
     """
+    for tensor in tensors:
+        if tensor.parameters:
+            check_tensor(tensor.parameters, "input")
     if len(model.inputs) == 1:
         return _read_only_input(tensors, raw, model, regions)
     positions = _positions(tensors, model)

@@ -1,12 +1,20 @@
-"""A request's parameters: which layer, and how it waits."""
+"""Parameters: a request's, which layer and how it waits; and those of its tensors."""
+
+from collections.abc import Container, Iterable
 
 from gatefuse.errors import InvalidRequest, NotFound
 from gatefuse.link import ServedModel
+from gatefuse.shared_memory.regions import BYTE_SIZE, OFFSET, REGION
 from gatefuse_protos import open_inference_pb2 as pb
 
 _RESERVED_PREFIX = "triton_"
 # That the client would take an answer without rows as the last. Ours have one answer each, and it has rows.
 _EMPTY_FINAL = "triton_enable_empty_final_response"
+_CLASSIFICATION = "classification"
+_SHARED_MEMORY_PREFIX = "shared_memory_"
+_IN_REGION = (REGION, BYTE_SIZE, OFFSET)
+MAX_QUOTED = 64
+"""Characters of a client's own name that an error repeats."""
 
 
 def read_layer(request: pb.ModelInferRequest, model: ServedModel) -> int:
@@ -49,6 +57,21 @@ def read_waiting(request: pb.ModelInferRequest) -> tuple[int, int]:
                 "mismatch", f"parameters that begin with '{_RESERVED_PREFIX}' are reserved"
             )
     return priority, timeout_us
+
+
+def check_tensor(parameters: Iterable[str], what: str) -> None:
+    """Raises InvalidRequest for a parameter of an input or output that asks for another answer than it would get."""
+    names = tuple(parameters)
+    known: Container[str] = _IN_REGION if REGION in names else ()
+    for name in names:
+        if name in known:
+            continue
+        if name == _CLASSIFICATION or name.startswith(_SHARED_MEMORY_PREFIX):
+            alone = f" without '{REGION}'" if name in _IN_REGION else ""
+            raise InvalidRequest(
+                "mismatch",
+                f"the {what}'s parameter {name[:MAX_QUOTED]!r} is not supported by this server{alone}",
+            )
 
 
 def _not_negative(name: str, parameter: pb.InferParameter) -> int:

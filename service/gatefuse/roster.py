@@ -73,4 +73,4 @@ def read_roster(folder: Path) -> Roster | None:
         text = (folder / FILE_NAME).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    return Roster.model_validate_json(text)
+    return Roster.read_again(text)

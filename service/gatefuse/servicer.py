@@ -39,14 +39,16 @@ class Servicer:
         self,
         dispatcher: Dispatcher,
         default_timeouts_s: Mapping[str, float],
+        max_message_bytes: int,
         regions: Regions | None = None,
         control: Control | None = None,
     ) -> None:
         """`default_timeouts_s` names every configured model; it holds for calls without a deadline.
 
-        `regions` are the clients' shared memory, `control` changes models and settings; None where that is off.
+        No request is taken whose answer could be longer than `max_message_bytes`. `regions` are the clients' shared
+        memory, `control` changes models and settings; None where that is off.
         """
-        self.catalogue = Catalogue(dispatcher, default_timeouts_s, regions)
+        self.catalogue = Catalogue(dispatcher, default_timeouts_s, max_message_bytes, regions)
         self._streams = StreamInfer(self.catalogue)
         settings_control, trace_file = (
             (control.settings, control.trace_file) if control else (None, "")

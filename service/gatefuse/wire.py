@@ -42,6 +42,11 @@ class Datatype(StrEnum):
         return datatype
 
     @classmethod
+    def of_name(cls, name: str) -> Datatype:
+        """Returns the datatype that a person means, in upper or lower case; raises ValueError for none."""
+        return cls.parse(name.upper())
+
+    @classmethod
     def of_array(cls, dtype: np.dtype[Any]) -> Datatype:
         """Returns the datatype that carries such an array's values.
 

@@ -73,7 +73,7 @@ class Worker:
         """Loads one more model, a roster's entry as JSON, beside the batches; returns why it failed, else nothing."""
         if self._changer is None:
             return "the worker is starting"
-        return self._changer.load(Entry.model_validate_json(entry))
+        return self._changer.load(Entry.read_again(entry))
 
     def unload(self, index: int) -> None:
         """Lets a model go and frees its memory; nothing happens when it is not there."""

@@ -313,8 +313,9 @@ def test_noise_inside_a_good_message(channel: grpc.Channel) -> None:
 
 
 def test_other_methods(channel: grpc.Channel) -> None:
-    for name in ("ModelConfig", "RepositoryModelLoad", "SystemSharedMemoryRegister", "Nothing"):
+    for name in ("SystemSharedMemoryRegister", "Nothing"):
         assert _send(channel, b"", name)[0] is Code.UNIMPLEMENTED
+    assert _send(channel, b"", "RepositoryModelLoad")[0] is Code.UNAVAILABLE
     request = pb.ModelReadyRequest(name="other").SerializeToString()
     assert _send(channel, request, "ModelReady")[0] is Code.NOT_FOUND
     request = pb.ModelMetadataRequest(name="identity", version="9").SerializeToString()

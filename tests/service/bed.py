@@ -37,7 +37,7 @@ class TestBed:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
-        self.servicer = Servicer(dispatcher, TIMEOUTS_S)
+        self.servicer = Servicer(dispatcher, TIMEOUTS_S, CONFIG.max_message_bytes)
         self.server = Server(self.servicer, CONFIG)
         self.url = ""
 

@@ -36,6 +36,7 @@ HIDDEN = 256
 MODELS = (
     "fused", "eager", "swapped", "sloppy", "unlucky", "slow", "identity", "gate", "gate-sloppy"
 )  # fmt: skip
+GATE_COLUMNS = 128
 GATES = {"gate": 1.0, "gate-sloppy": 1.01}
 BYTES_MOVED = 1_000_000
 
@@ -125,6 +126,7 @@ class FakeServer:
             "layers": "0",
             "expression": "t = silu(g) * half; y = t * u",
             "constants": '{"half": 0.5}',
+            "max_columns": str(GATE_COLUMNS),
         }
         response.properties.update(facts)
         return response
@@ -151,6 +153,8 @@ class FakeServer:
         name = request.model_name
         await self._check_name(name, context)
         if name in GATES:
+            if request.inputs[0].shape[1] > GATE_COLUMNS:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too many columns")
             return self._gate(request)
         self._requests += 1
         tensor = request.inputs[0]

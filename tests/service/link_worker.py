@@ -18,10 +18,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tests.service.fakes import MLP
@@ -32,9 +33,13 @@ from gatefuse.config import Batching, ModelConfig
 from gatefuse.engine.base import EngineFault, OpenedMemory, Ticket
 from gatefuse.link import DoneMessage, ServedModel, Status
 from gatefuse.link_memory import OpenMemory
+from gatefuse.link_server import LinkServer
 from gatefuse.wire import Datatype, decode, encode
-from gatefuse.worker import LinkServer, Worker
+from gatefuse.worker import Worker
 from gatefuse_kernels.ledger import Entry
+
+if TYPE_CHECKING:
+    from gatefuse.engine.models import LoadedModel  # torch takes seconds to import
 
 NAMES = ("ffn", "faulty", "fatal", "stuck", "slow", "lazy")
 MODELS = tuple(replace(MLP, index=index, name=name) for index, name in enumerate(NAMES))
@@ -74,6 +79,12 @@ class MisbehavingEngine:
 
     def warm_up(self) -> None:
         """Nothing to compile."""
+
+    def add(self, model: LoadedModel) -> Callable[[], None]:
+        raise NotImplementedError
+
+    def remove(self, index: int) -> None:
+        raise NotImplementedError
 
     def attach(self, arena: Arena) -> None:
         self._arenas.append(arena)

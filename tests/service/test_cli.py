@@ -134,6 +134,24 @@ def test_a_missing_extra_is_named(module: str, command: str, config: Path) -> No
     assert result.stderr == expected
 
 
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("gatefuse.lifecycle", ("serve", "none.yaml")),
+        ("gatefuse_kernels.audit.report", ("serve", "none.yaml")),
+        ("gatefuse_protos.open_inference_pb2", ("demo",)),
+        ("gatefuse_kernels.bench.cases", ("bench", "kernels")),
+        ("gatefuse_kernels.explain.measuring", ("explain", "--expression", "x + 1")),
+    ],
+)
+def test_a_missing_module_of_ours_is_our_fault(module: str, arguments: tuple[str, ...]) -> None:
+    result = _without(module, *arguments)
+    assert result.returncode == 70
+    assert "pip install" not in result.stderr
+    assert "ModuleNotFoundError" in result.stderr
+    assert module in result.stderr
+
+
 def test_the_bench_needs_torch() -> None:
     result = _without("torch", "bench", "kernels")
     assert result.returncode == 78

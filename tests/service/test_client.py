@@ -237,6 +237,24 @@ def test_inputs_that_do_not_fit_each_other_never_reach_the_server(client: Client
         client.infer("gate", {"g": np.ones((2, 3)), "u": np.ones((2, 3), np.int64)})
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">f2", ">f8", "<f4"])
+@pytest.mark.parametrize("datatype", [None, "FP32", "bf16"])
+def test_either_byte_order_is_sent_and_comes_back_native(
+    client: Client, dtype: str, datatype: str | None
+) -> None:
+    plain = (_rows(3) * 8).round() / 4
+    swapped = plain.astype(dtype)
+    output = client.infer("identity", swapped, datatype=datatype).output
+    assert output.dtype.isnative
+    assert output.dtype.itemsize == min(swapped.dtype.itemsize, 4)
+    np.testing.assert_array_equal(output, plain)
+
+
+def test_one_string_is_no_list_of_outputs(client: Client) -> None:
+    with pytest.raises(TypeError, match=r"such as \['zy'\], not 'zy'"):
+        client.infer("fused", _rows(1), outputs="zy")
+
+
 def test_unknown_model_keeps_status_and_text(client: Client) -> None:
     for call in (
         client.model_ready,

@@ -24,7 +24,8 @@ from tests.service.fakes import (
 
 from gatefuse import answers, codec
 from gatefuse.codec import Cost
-from gatefuse.errors import InvalidRequest, NotFound
+from gatefuse.errors import InvalidRequest, NotFound, Unsupported
+from gatefuse.link import ServedModel
 from gatefuse.wire import Datatype, encode
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -281,6 +282,56 @@ def test_metadata_of_an_elementwise_model() -> None:
     assert "intermediate" not in metadata.properties
     assert metadata.properties["expression"] == "x * two"
     assert json.loads(metadata.properties["constants"]) == {"two": 2.0}
+    assert metadata.properties["max_columns"] == "16"
+
+
+@pytest.mark.parametrize("model", [MLP, PAIR], ids=["one input", "two inputs"])
+@pytest.mark.parametrize(
+    ("name", "alone"),
+    [
+        ("classification", ""),
+        ("shared_memory_name", ""),
+        ("shared_memory_byte_size", " without 'shared_memory_region'"),
+        ("shared_memory_offset", " without 'shared_memory_region'"),
+    ],
+)
+@pytest.mark.parametrize("what", ["input", "output"])
+def test_what_this_server_cannot_do_is_not_ignored(
+    model: ServedModel, name: str, alone: str, what: str
+) -> None:
+    request, tensor = _last_tensor(model, what)
+    tensor.parameters["harmless"].int64_param = 3
+    codec.decode(request, MODELS)
+    tensor.parameters[name].int64_param = 3
+    error = _refused(request)
+    assert error.reason == "mismatch"
+    assert str(error) == f"the {what}'s parameter '{name}' is not supported by this server{alone}"
+
+
+@pytest.mark.parametrize("model", [MLP, PAIR], ids=["one input", "two inputs"])
+@pytest.mark.parametrize("what", ["input", "output"])
+def test_shared_memory_where_it_is_off(model: ServedModel, what: str) -> None:
+    request, tensor = _last_tensor(model, what)
+    tensor.parameters["shared_memory_region"].string_param = "rows"
+    tensor.parameters["shared_memory_byte_size"].int64_param = len(RAW)
+    if what == "input":
+        request.raw_input_contents.pop()
+    with pytest.raises(Unsupported, match="--allow-client-shm"):
+        codec.decode(request, MODELS)
+    tensor.parameters["classification"].int64_param = 3
+    assert "'classification' is not supported" in str(_refused(request))
+
+
+def _last_tensor(model: ServedModel, what: str) -> tuple[pb.ModelInferRequest, Any]:
+    """A right request that names all inputs and outputs; and the last of either."""
+    request = pb.ModelInferRequest(
+        model_name=model.name, raw_input_contents=[RAW] * len(model.inputs)
+    )
+    for each in model.inputs:
+        request.inputs.add(name=each, datatype="FP32", shape=[2, COLUMNS])
+    for each in model.outputs:
+        request.outputs.add(name=each)
+    return request, request.inputs[-1] if what == "input" else request.outputs[-1]
 
 
 def test_metadata_lists_every_input_and_output() -> None:

@@ -69,8 +69,14 @@ def test_defaults() -> None:
             "batching: default_priority_level",
         ),
         ({"batching": {"default_priority_level": 1}}, "batching: default_priority_level"),
-        ({"batching": {"queue_policy": {"timeout_action": "wait"}}}, "batching.queue_policy.timeout_action"),
-        ({"batching": {"queue_policy": {"max_queue_size": -1}}}, "batching.queue_policy.max_queue_size"),
+        (
+            {"batching": {"queue_policy": {"timeout_action": "wait"}}},
+            "batching.queue_policy.timeout_action",
+        ),
+        (
+            {"batching": {"queue_policy": {"max_queue_size": -1}}},
+            "batching.queue_policy.max_queue_size",
+        ),
         ({"batching": {"max_batch_size": 3}}, "batching.max_batch_size"),
         ({"cuda_graphs": "perhaps"}, "cuda_graphs"),
         ({"deterministic": "perhaps"}, "deterministic"),
@@ -288,3 +294,28 @@ def test_overrides_replace_keys_and_are_checked() -> None:
         config.with_overrides({"grpc_port": 65536})
     with pytest.raises(ConfigError, match="several frontends"):
         _parse(MLP, frontends=2).with_overrides({"grpc_port": 0})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("models: []\nworkers: 1\nworkers: 2\n", "the key 'workers' is given twice"),
+        ("models:\n  - {name: a, dtype: bf16, name: b}\n", "the key 'name' is given twice"),
+    ],
+)
+def test_a_key_given_twice(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_config(path)
+    assert "line" in str(caught.value)
+
+
+def test_merged_keys_may_be_overridden(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "models:\n"
+        "  - &a {name: a, random: {hidden: 8, intermediate: 16}, dtype: bf16}\n"
+        "  - {<<: *a, name: b}\n"
+    )
+    assert [model.name for model in load_config(path).models] == ["a", "b"]

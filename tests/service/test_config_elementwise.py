@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
 
 from gatefuse.config import ConfigError, ModelConfig, VectorFile, load_config, parse_config
 
@@ -47,6 +50,7 @@ def test_backends(backend: str) -> None:
 def test_constants_of_every_form(tmp_path: Path) -> None:
     folder = tmp_path / "config"
     folder.mkdir()
+    save_file({"bias": np.ones(3, np.float16)}, tmp_path / "v.safetensors")
     (folder / "file.yaml").write_text(
         "models:\n"
         "  - name: chain\n"
@@ -84,6 +88,7 @@ def test_constants_of_every_form(tmp_path: Path) -> None:
         ([1, float("inf")], "inf is not finite"),
         ({"file": "v.safetensors"}, "has the keys ['file']"),
         ({"file": "v.safetensors", "tensor": "t", "row": 1}, "has the keys"),
+        ({"file": None, "tensor": "t"}, "file must be a path, not None"),
         ({"file": "v.safetensors", "tensor": 3}, "tensor must be the name of a tensor, not 3"),
         ({"file": "v.safetensors", "tensor": ""}, "tensor must be the name of a tensor"),
         ({}, "has the keys []"),
@@ -118,6 +123,25 @@ def test_vectors_must_have_one_length() -> None:
         ({"expression": "x * 2", "outputs": ["z"]}, "models.0: expression and outputs: "),
         ({"outputs": []}, "models.0.outputs: "),
         ({"constants": {"not a name": 2}}, "not a name"),
+        (
+            {"constants": {"scale": 2, "W": 3}},
+            "constant 'W' is not used by the expression; its names are x, scale, residual",
+        ),
+        ({"constants": {False: 2}}, "models.0.constants: False is no name"),
+        ({"constants": {False: 2}}, "quote the name"),
+        ({"expression": "t = x; y = u", "outputs": ["y"]}, "t is never used"),
+        ({"cuda_graphs": True}, "'cuda_graphs' belongs to the kinds with weights"),
+        ({"columns": 0}, "models.0.columns: "),
+        ({"columns": True}, "models.0.columns: "),
+        ({"columns": "8"}, "models.0.columns: "),
+        ({"columns": 2**20 + 1}, "models.0.columns: "),
+        ({"max_columns": 2**20 + 1}, "models.0.max_columns: "),
+        ({"max_columns": "8"}, "models.0.max_columns: "),
+        ({"columns": 9, "max_columns": 8}, "columns says 9 columns, more than the 8"),
+        (
+            {"constants": {"scale": [1, 2]}, "max_columns": 1},
+            "constants.scale says 2 columns, more than the 1",
+        ),
         ({"constants": {"gelu": 2}}, "gelu"),
         ({"constants": {"gelu": [2, 3]}}, "gelu"),
     ],
@@ -125,6 +149,70 @@ def test_vectors_must_have_one_length() -> None:
 )
 def test_an_expression_that_is_no_program(keys: dict[str, Any], text: str) -> None:
     assert text in _error(**keys)
+
+
+@pytest.mark.parametrize(
+    ("vector", "keys", "text"),
+    [
+        ("missing.safetensors:bias", {}, "missing.safetensors cannot be read"),
+        ("text.safetensors:bias", {}, "text.safetensors cannot be read"),
+        ("v.safetensors:absent", {}, "has no tensor 'absent'; it has bias, long, matrix, whole"),
+        ("v.safetensors:matrix", {}, "has shape [2, 2], not [columns]"),
+        ("v.safetensors:whole", {}, "holds I64; possible are F64, F32, F16, BF16"),
+        ("v.safetensors:bias", {"columns": 4}, "has 3 values, but columns says 4 columns"),
+    ],
+)
+def test_a_vector_in_a_file_is_looked_at_before_anything_starts(
+    tmp_path: Path, vector: str, keys: dict[str, Any], text: str
+) -> None:
+    tensors: dict[str, NDArray[Any]] = {
+        "bias": np.ones(3, np.float32),
+        "long": np.ones(4, np.float32),
+        "matrix": np.ones((2, 2), np.float32),
+        "whole": np.ones(3, np.int64),
+    }
+    save_file(tensors, tmp_path / "v.safetensors")
+    (tmp_path / "text.safetensors").write_text("no tensors here")
+    file, _, tensor = vector.partition(":")
+    constants = {"bias": {"file": file, "tensor": tensor}}
+    raw = {"name": "m", "kind": "elementwise", "expression": "x + bias", "constants": constants}
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"models": [{**raw, **keys}]}, tmp_path)
+    assert str(caught.value).startswith("models.0: constants.bias")
+    assert text in str(caught.value)
+
+
+def test_vectors_of_files_must_have_one_length(tmp_path: Path) -> None:
+    save_file({"a": np.ones(3), "b": np.ones(4)}, tmp_path / "v.safetensors")
+    constants = {name: {"file": "v.safetensors", "tensor": name} for name in ("a", "b")}
+    raw = {"name": "m", "kind": "elementwise", "expression": "x * a + b", "constants": constants}
+    with pytest.raises(ConfigError, match=r"constants\.b has 4 values, but constants\.a says 3"):
+        parse_config({"models": [raw]}, tmp_path)
+
+
+def test_an_expression_wants_its_kind() -> None:
+    with pytest.raises(ConfigError, match="'expression' belongs to kind: elementwise"):
+        parse_config({"models": [{"name": "m", "expression": "x + 1"}]}, BASE)
+
+
+def test_like_leaves_constants_without_a_use_behind() -> None:
+    first = {
+        "name": "a",
+        "kind": "elementwise",
+        "expression": "x * scale + shift",
+        "constants": {"scale": 2, "shift": 1},
+    }
+    second = {"name": "b", "like": "a", "expression": "x * scale # no shift"}
+    third = {"name": "c", "like": "b", "expression": "x + shift"}
+    models = parse_config({"models": [first, second, third]}, BASE).models
+    assert [model.scalars for model in models] == [
+        {"scale": 2.0, "shift": 1.0},
+        {"scale": 2.0},
+        {"shift": 1.0},
+    ]
+    own = {**second, "constants": {"scale": 2, "shift": 1}}
+    with pytest.raises(ConfigError, match=r"models\.1: .*constant 'shift' is not used"):
+        parse_config({"models": [first, own]}, BASE)
 
 
 def test_like_takes_the_expression_along() -> None:

@@ -42,6 +42,7 @@ from gatefuse.errors import (
 from gatefuse.job import Job
 from gatefuse.link import DoneMessage, Status
 from gatefuse.queue_policy import Priorities, QueuePolicy
+from gatefuse.shared_memory import RegionSlice
 from gatefuse.statistics import BatchTimes
 from gatefuse.wire import Datatype, encode
 
@@ -112,7 +113,11 @@ async def settle() -> None:
 
 def _doubled(request: InferRequest) -> Outputs:
     """What the fake worker answers to a request in FP32."""
-    return tuple(encode(2 * np.frombuffer(payload, "<f4")) for payload in request.payloads)
+    doubled = []
+    for payload in request.payloads:
+        assert not isinstance(payload, RegionSlice)
+        doubled.append(encode(2 * np.frombuffer(payload, "<f4")))
+    return tuple(doubled)
 
 
 async def _error(task: asyncio.Task[Answer]) -> BaseException:

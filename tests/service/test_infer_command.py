@@ -82,7 +82,7 @@ def test_several_files_with_names(fake_url: str) -> None:
 
 def test_a_layer_and_the_cost_as_json(fake_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     _save("x.npy", _rows(2, 256))
-    arguments = ("--model", "fused", "--layer", "2", "--input", "x.npy", "--datatype", "BF16")
+    arguments = ("--model", "fused", "--layer", "2", "--input", "x.npy", "--datatype", "bf16")
     assert _infer(fake_url, *arguments, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["outputs"] == {"output": {"shape": [2, 256], "dtype": "float32"}}

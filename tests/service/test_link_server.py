@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tests.service.fakes import exact_rows, infer_request
 
 from gatefuse import link
@@ -48,7 +49,7 @@ class Worker:
         self.changer = ModelChanger(self.engine, server, loader, torch.get_num_threads())
 
     def entry(self, index: int, generation: int, **changes: object) -> Entry:
-        config = ModelConfig.model_validate({**dict(TIMES), **changes})
+        config = ModelConfig.model_validate({**TIMES.given(), **changes})
         return Entry(config=config, index=index, generation=generation, replicas=("w.sock",))
 
 
@@ -88,8 +89,11 @@ def test_a_load_that_fails_says_why_without_paths(worker: Worker, tmp_path: Path
     failure = worker.changer.load(Entry(config=missing, index=7, replicas=("w.sock",)))
     assert "<checkpoint>" in failure
     assert str(tmp_path) not in failure
-    vector = {"v": {"file": str(tmp_path / "v.safetensors"), "tensor": "t"}, "k": 1.0}
+    path = tmp_path / "v.safetensors"
+    save_file({"t": torch.ones(3)}, path)
+    vector = {"v": {"file": path, "tensor": "t"}, "k": 1.0}
     entry = worker.entry(8, 1, constants=vector, expression="x * k * v")
+    path.unlink()
     failure = worker.changer.load(entry)
     assert "constants.v" in failure
     assert str(tmp_path) not in failure

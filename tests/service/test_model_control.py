@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from gatefuse.config import ModelConfig
 from gatefuse.control_server import Refused
@@ -16,7 +18,7 @@ from gatefuse.roster import Entry, Roster, read_roster, write_roster
 
 FFN = ModelConfig(name="ffn", checkpoint=Path("/secret/ffn"), replicas=2)
 TIMES = ModelConfig(
-    name="times", kind="elementwise", expression="x * k", constants={"k": 2.0, "v": (1.0, 2.0)}
+    name="times", kind="elementwise", expression="x * k + v", constants={"k": 2.0, "v": (1.0, 2.0)}
 )
 TWO = ("worker-0.sock", "worker-1.sock")
 
@@ -190,7 +192,10 @@ def test_keys_of_the_file_are_laid_over(bed: Bed) -> None:
 
 
 def test_a_roster_is_read_as_it_was_written(tmp_path: Path) -> None:
-    constants = {"k": 2.0, "v": (1.0, 2.0), "f": {"file": "/w.safetensors", "tensor": "t"}}
+    """Also when a file that it names is there no more: a frontend that starts then reads no vectors."""
+    path = tmp_path / "w.safetensors"
+    save_file({"t": np.ones(2, np.float32)}, path)
+    constants = {"k": 2.0, "v": (1.0, 2.0), "f": {"file": path, "tensor": "t"}}
     config = ModelConfig(
         name="times",
         kind="elementwise",
@@ -199,7 +204,39 @@ def test_a_roster_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
     entry = Entry(config=config, index=3, generation=2, replicas=TWO)
     write_roster(tmp_path, Roster(entries=(entry,)))
+    path.unlink()
     assert read_roster(tmp_path) == Roster(entries=(entry,))
     assert read_roster(tmp_path / "nowhere") is None
     assert [each.name for each in Roster(entries=(entry,)).on_worker(TWO[0])] == ["times"]
     assert not Roster(entries=(entry,)).on_worker("worker-7.sock")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"random": {"hidden": 8, "intermediate": 16}},
+        {"kind": "elementwise", "expression": "x * s", "constants": {"s": [1, 2, 3]}},
+    ],
+    ids=["mlp", "elementwise"],
+)
+def test_keys_that_were_not_given_stay_so(given: dict[str, Any], tmp_path: Path) -> None:
+    """Some keys must not be given beside others, not even as what they are without."""
+    config = ModelConfig.model_validate({"name": "m", **given})
+    roster = Roster(entries=(Entry(config=config, index=0, replicas=("w",)),))
+    write_roster(tmp_path, roster)
+    found = read_roster(tmp_path)
+    assert found == roster
+    changed = overridden(config, '{"dtype": "fp16", "batching": {"max_batch_rows": 16}}')
+    assert changed.given().keys() == {"name", *given, "dtype", "batching"}
+
+
+def test_a_refusal_tells_no_path(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_file({"t": np.ones(2, np.float32)}, path)
+    vector = {"v": {"file": path, "tensor": "t"}}
+    fields = {"name": "m", "kind": "elementwise", "expression": "x * v", "constants": vector}
+    config = ModelConfig.model_validate(fields)
+    path.unlink()
+    with pytest.raises(Refused, match=r"<constants\.v\.file> cannot be read") as caught:
+        overridden(config, '{"dtype": "fp16"}')
+    assert str(tmp_path) not in str(caught.value)

@@ -273,6 +273,21 @@ async def test_a_message_above_the_limit(bed: TestBed) -> None:
 
 
 @pytest.mark.asyncio
+async def test_an_answer_above_the_limit_is_refused_before_it_is_computed(bed: TestBed) -> None:
+    worker = bed.worker()
+    counts = Counts()
+    # The request fits; the answer, which tells its cost, does not.
+    shape = (65400 // 12, 3)
+    rows = Rows(bytes(shape[0] * shape[1] * 4), shape, Datatype.FP32)
+    message = infer_request("ffn", {"hidden_states": rows})
+    code, text = await refused(bed.call("ModelInfer", message=message))
+    assert code is Code.INVALID_ARGUMENT
+    assert "more than max_message_bytes (65536): ask for fewer outputs or rows" in text
+    assert worker.sent == []
+    await counts.become({code.name: 1, "client": 1, "invalid size": 1})
+
+
+@pytest.mark.asyncio
 async def test_what_the_server_says_of_itself(bed: TestBed) -> None:
     assert (await bed.call("ServerLive")).live
     metadata = await bed.call("ServerMetadata")
@@ -404,7 +419,8 @@ async def test_reflection_lists_and_describes_the_service(bed: TestBed) -> None:
 async def test_a_taken_port_is_an_error(bed: TestBed) -> None:
     port = int(bed.url.rpartition(":")[2])
     second = Server(
-        Servicer(bed.dispatcher, TIMEOUTS_S), CONFIG.with_overrides({"grpc_port": port})
+        Servicer(bed.dispatcher, TIMEOUTS_S, CONFIG.max_message_bytes),
+        CONFIG.with_overrides({"grpc_port": port}),
     )
     with pytest.raises(RuntimeError, match="Failed to bind"):
         await second.start()
@@ -447,13 +463,11 @@ async def test_the_models_command(bed: TestBed, capsys: pytest.CaptureFixture[st
     assert lines[1].split() == [
         *("deep", "READY", "swiglu", "fused", "fp16", "3", "0,2,5", "0", "0"), *("fused:", "a", "fake"),
     ]  # fmt: skip
-    assert lines[2].split()[:6] == ["scale", "READY", "elementwise", "eager", "fp32", "any"]
+    assert lines[2].split()[:6] == ["scale", "READY", "elementwise", "eager", "fp32", "1..16"]
 
 
 @pytest.mark.asyncio
-async def test_the_models_command_as_json(
-    bed: TestBed, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_models_command_as_json(bed: TestBed, capsys: pytest.CaptureFixture[str]) -> None:
     async def told() -> dict[str, Any]:
         assert await asyncio.to_thread(models_command.run, bed.url, True) == 0
         return {model["name"]: model for model in json.loads(capsys.readouterr().out)}
@@ -507,7 +521,7 @@ async def main():
     FakeWorker(dispatcher, MODELS, eager=True).connect()
     models = (ModelConfig(name="ffn", random=RandomWeights(hidden=3, intermediate=8)),)
     server = Server(
-        Servicer(dispatcher, dict.fromkeys(MODELS, 30.0)), ServiceConfig(models=models, grpc_port=0)
+        Servicer(dispatcher, dict.fromkeys(MODELS, 30.0), 2**20), ServiceConfig(models=models, grpc_port=0)
     )
     url = f"127.0.0.1:{{await server.start()}}"
     await asyncio.to_thread(use, url)

@@ -2,8 +2,9 @@
 
     python -m gatefuse_kernels.audit.child CASES.json CALLS.json
 
-Everything is compiled and warm before it is called. What the ledger counted of each call goes to
-CALLS.json, with the size of L2.
+Plans are those of the table that GATEFUSE_PLAN_TABLE names, else the shipped ones. Everything is
+compiled and warm before it is called. What the ledger counted of each call goes to CALLS.json, with the
+size of L2.
 """
 
 import json
@@ -25,9 +26,11 @@ from gatefuse_kernels.audit.cases import (
     case_of,
 )
 from gatefuse_kernels.backends import build_mlp
+from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.elementwise import build_elementwise
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.plan import PlanTable, own_table
 from gatefuse_kernels.traffic import KernelTraffic
 
 _DEVICE = torch.device("cuda", 0)
@@ -49,20 +52,23 @@ def main() -> None:
     """Run every case."""
     cases_path, calls_path = map(Path, sys.argv[1:])
     cases = [case_of(fields) for fields in json.loads(cases_path.read_text(encoding="utf-8"))]
-    calls = [call for case in cases for call in _run(case)]
+    table = own_table(profile_of(_DEVICE))
+    calls = [call for case in cases for call in _run(case, table)]
     l2_bytes: int = torch.cuda.get_device_properties(_DEVICE).L2_cache_size
     written = {"l2_bytes": l2_bytes, "calls": [call_to_json(call) for call in calls]}
     calls_path.write_text(json.dumps(written), encoding="utf-8")
 
 
-def works(case: Case, ledger: Ledger) -> Iterator[tuple[int, Callable[[], object]]]:
-    """A call of the case at each of its row counts, on random values."""
-    return _mlp(case, ledger) if isinstance(case, MlpCase) else _program(case, ledger)
+def works(
+    case: Case, ledger: Ledger, table: PlanTable | None = None
+) -> Iterator[tuple[int, Callable[[], object]]]:
+    """A call of the case at each of its row counts, on random values; `table` holds plans of MLPs."""
+    return _mlp(case, ledger, table) if isinstance(case, MlpCase) else _program(case, ledger)
 
 
-def _run(case: Case) -> Iterator[Call]:
+def _run(case: Case, table: PlanTable | None) -> Iterator[Call]:
     ledger = ListingLedger()
-    for rows, work in works(case, ledger):
+    for rows, work in works(case, ledger, table):
         for _ in range(2):
             work()
         torch.cuda.synchronize()
@@ -81,7 +87,9 @@ def _count(work: Callable[[], object]) -> None:
     runtime.cudaProfilerStop()
 
 
-def _mlp(case: MlpCase, ledger: Ledger) -> Iterator[tuple[int, Callable[[], object]]]:
+def _mlp(
+    case: MlpCase, ledger: Ledger, table: PlanTable | None
+) -> Iterator[tuple[int, Callable[[], object]]]:
     hidden, intermediate = case.shape.hidden, case.shape.intermediate
     weights = MlpWeights(
         _normal(case, 2 * intermediate, hidden),
@@ -94,6 +102,7 @@ def _mlp(case: MlpCase, ledger: Ledger) -> Iterator[tuple[int, Callable[[], obje
         ledger=ledger,
         max_rows=case.max_rows,
         deterministic=case.deterministic,
+        table=table,
     )
     x = _normal(case, max((case.max_rows, *case.rows)), hidden)
     out = torch.empty_like(x)

@@ -1,1 +1,1 @@
-"""`gatefuse bench kernels`: the fused MLP against what the device can do and what others do, in one run."""
+"""`gatefuse bench`: kernels against what the device can do and what others do, in one run."""

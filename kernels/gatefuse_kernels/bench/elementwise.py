@@ -50,7 +50,12 @@ def copies_like(gate: torch.Tensor, up: torch.Tensor) -> list[Call]:
 
     Two operands in and one out: that is a copy of one and a half.
     """
-    source = as_words(torch.cat((gate.view(-1), up.view(-1)[: up.numel() // 2])))
+    return copy_calls(torch.cat((gate.view(-1), up.view(-1)[: up.numel() // 2])))
+
+
+def copy_calls(memory: torch.Tensor) -> list[Call]:
+    """Copies of one-dimensional memory to other memory: torch's, then a kernel of ours."""
+    source = as_words(memory)
     target = torch.empty_like(source)
     return [
         capture_call(partial(target.copy_, source)),

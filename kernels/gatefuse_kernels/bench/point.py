@@ -8,6 +8,7 @@ import torch
 from gatefuse_kernels.bench.capture import Form, capture_form, capture_ours, ours
 from gatefuse_kernels.bench.checks import Check, Checked
 from gatefuse_kernels.bench.copies import Copy
+from gatefuse_kernels.bench.errors import WrongAnswerError
 from gatefuse_kernels.bench.options import Options
 from gatefuse_kernels.bench.peers import Peer
 from gatefuse_kernels.bench.results import Measured, PeerResult, Point, Spread, State
@@ -17,10 +18,6 @@ from gatefuse_kernels.plan import Algorithm
 
 _OURS = "ours"
 _DETERMINISTIC = "deterministic"
-
-
-class WrongAnswerError(RuntimeError):
-    """An answer of ours misses its gate: its speed is of no interest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,25 @@ from itertools import groupby
 from typing import Any
 
 from gatefuse_kernels.bench.cases import Verdict, fastest
+from gatefuse_kernels.bench.cells import (
+    NOTHING,
+    held_lines,
+    mark,
+    number,
+    range_of,
+    table,
+    verdict_cells,
+    verdict_json,
+)
 from gatefuse_kernels.bench.results import (
     GateResult,
     Invariance,
     PeerResult,
     Point,
     Report,
-    Spread,
     State,
 )
 from gatefuse_kernels.shapes import MlpShape
-
-_NOTHING = "-"
-_MISSED = "MISSED"
 
 _POINT_COLUMNS = (
     "rows",
@@ -58,13 +64,13 @@ def json_of(report: Report) -> dict[str, Any]:
     fields = asdict(report)
     for point, plain in zip(report.points, fields["points"], strict=True):
         plain["shape"] = str(point.shape)
-        plain["verdicts"] = [_verdict_json(verdict) for verdict in point.verdicts]
+        plain["verdicts"] = [verdict_json(verdict) for verdict in point.verdicts]
     for floor, plain in zip(report.floors, fields["floors"], strict=True):
         plain["shape"] = str(floor.shape)
         plain["read_tb_per_s"] = floor.read_tb_per_s
         plain["copy_tb_per_s"] = floor.copy_tb_per_s
     for gate, plain in zip(report.gates, fields["gates"], strict=True):
-        plain["verdicts"] = [_verdict_json(gate.verdict)]
+        plain["verdicts"] = [verdict_json(gate.verdict)]
     for found, plain in zip(report.invariance, fields["invariance"], strict=True):
         plain["shape"] = str(found.shape)
     fields["problems"] = list(report.problems)
@@ -78,12 +84,12 @@ def _shape_text(report: Report, shape: MlpShape, points: list[Point]) -> str:
         f"TB/s ({floor.reader}); a copy moves {floor.copy_tb_per_s:.2f} TB/s"
         for floor in floors
     ]
-    tables = [_table([_POINT_COLUMNS, *map(_point_cells, points)])]
+    tables = [table([_POINT_COLUMNS, *map(_point_cells, points)])]
     if points[0].peers:
-        tables.append(_table([("rows", *points[0].peers), *map(_peer_cells, points)]))
+        tables.append(table([("rows", *points[0].peers), *map(_peer_cells, points)]))
     if points[0].deterministic is not None:
         columns = ("rows", "deterministic us", "p10-p90", "launches", "x default", "limit", "")
-        tables.append(_table([columns, *map(_deterministic_cells, points)]))
+        tables.append(table([columns, *map(_deterministic_cells, points)]))
     return "\n".join(heads) + "\n" + "\n\n".join(tables)
 
 
@@ -91,21 +97,21 @@ def _point_cells(point: Point) -> tuple[str, ...]:
     by_line = {verdict.line: verdict for verdict in point.verdicts}
     ours, peers_us = point.ours, point.peers_us
     best = fastest(peers_us)
-    floor_cells = _verdict_cells(by_line.get("read floor"))
-    if floor_cells[0] == _NOTHING:
+    floor_cells = verdict_cells(by_line.get("read floor"))
+    if floor_cells[0] == NOTHING:
         floor_cells = (f"{ours.time.median_us / point.floor.median_us:.3f}", *floor_cells[1:])
     return (
         str(point.rows),
-        _number(ours.time.median_us),
-        _range(ours.time),
+        number(ours.time.median_us),
+        range_of(ours.time),
         str(ours.launches),
-        _number(point.floor.median_us),
+        number(point.floor.median_us),
         *floor_cells,
-        best or _NOTHING,
-        _number(peers_us[best]) if best else _NOTHING,
-        *_verdict_cells(by_line.get("fastest peer")),
-        _number(point.host.median_us),
-        _mark(by_line["host time"]),
+        best or NOTHING,
+        number(peers_us[best]) if best else NOTHING,
+        *verdict_cells(by_line.get("fastest peer")),
+        number(point.host.median_us),
+        mark(by_line["host time"]),
         f"{ours.error:.1e}",
     )
 
@@ -117,22 +123,22 @@ def _peer_cells(point: Point) -> tuple[str, ...]:
 def _peer_cell(peer: PeerResult) -> str:
     if peer.measured is None or peer.state is not State.OK:
         return peer.state.value
-    return f"{_number(peer.measured.time.median_us)} ({peer.measured.launches})"
+    return f"{number(peer.measured.time.median_us)} ({peer.measured.launches})"
 
 
 def _deterministic_cells(point: Point) -> tuple[str, ...]:
     measured = point.deterministic
     if measured is None:
-        return (str(point.rows), *[_NOTHING] * 6)
+        return (str(point.rows), *[NOTHING] * 6)
     ratio = measured.time.median_us / point.ours.time.median_us
     verdict = next((each for each in point.verdicts if each.line == "deterministic"), None)
     return (
         str(point.rows),
-        _number(measured.time.median_us),
-        _range(measured.time),
+        number(measured.time.median_us),
+        range_of(measured.time),
         str(measured.launches),
         f"{ratio:.3f}",
-        *_verdict_cells(verdict)[1:],
+        *verdict_cells(verdict)[1:],
     )
 
 
@@ -144,14 +150,14 @@ def _gate_text(gates: Sequence[GateResult]) -> str:
         (
             gate.dtype,
             f"{gate.elements:,}",
-            _number(gate.gate.median_us),
-            _number(gate.copy.median_us),
-            *_verdict_cells(gate.verdict),
+            number(gate.gate.median_us),
+            number(gate.copy.median_us),
+            *verdict_cells(gate.verdict),
             f"{gate.error:.1e}",
         )
         for gate in gates
     ]
-    return _table([columns, *rows])
+    return table([columns, *rows])
 
 
 def _invariance_line(found: Invariance) -> str:
@@ -168,44 +174,7 @@ def _summary(report: Report) -> list[str]:
             held.setdefault(verdict.line, []).append((f"{point.shape}/{point.rows}", verdict))
     for gate in report.gates:
         held.setdefault(gate.verdict.line, []).append((gate.dtype, gate.verdict))
-    lines = []
-    for line, verdicts in held.items():
-        missed = [
-            f"{where} {verdict.value:.3f}" for where, verdict in verdicts if not verdict.is_met
-        ]
-        met = f"{line}: {len(verdicts) - len(missed)} of {len(verdicts)} limits met"
-        lines.append(f"{met}; {_MISSED}: {', '.join(missed)}" if missed else met)
+    lines = held_lines(held)
     lines += [f"PROBLEM: {problem}" for problem in report.problems]
     lines += [f"not measured for want of time: {what}" for what in report.not_measured]
     return lines
-
-
-def _verdict_cells(verdict: Verdict | None) -> tuple[str, str, str]:
-    if verdict is None:
-        return (_NOTHING, _NOTHING, "")
-    return (f"{verdict.value:.3f}", f"{verdict.limit:.2f}", _mark(verdict))
-
-
-def _mark(verdict: Verdict) -> str:
-    return "" if verdict.is_met else _MISSED
-
-
-def _verdict_json(verdict: Verdict) -> dict[str, Any]:
-    return {**asdict(verdict), "is_met": verdict.is_met}
-
-
-def _range(time: Spread) -> str:
-    return f"{_number(time.p10_us)}-{_number(time.p90_us)}"
-
-
-def _number(value_us: float) -> str:
-    return f"{value_us:.1f}" if value_us < 1000 else f"{value_us:.0f}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join(lines)

@@ -8,26 +8,22 @@ import torch
 from gatefuse_kernels.bench.compilers import silence
 from gatefuse_kernels.bench.copies import weight_copies
 from gatefuse_kernels.bench.elementwise import measure_gate
+from gatefuse_kernels.bench.errors import WrongAnswerError
 from gatefuse_kernels.bench.facts import run_facts
 from gatefuse_kernels.bench.floor import measure_floor
 from gatefuse_kernels.bench.invariance import check_invariance
+from gatefuse_kernels.bench.memory import memory_watched
 from gatefuse_kernels.bench.options import Options
 from gatefuse_kernels.bench.peers import all_peers
-from gatefuse_kernels.bench.point import PointBench, WrongAnswerError
+from gatefuse_kernels.bench.point import PointBench
 from gatefuse_kernels.bench.results import Floor, GateResult, Invariance, Point, Report
 from gatefuse_kernels.bench.timing import Pace
 from gatefuse_kernels.bench.warm import compile_ahead
 from gatefuse_kernels.errors import BackendUnavailableError
 from gatefuse_kernels.shapes import DType, MlpShape
 
-__all__ = ["NoMemoryError", "WrongAnswerError", "run_bench"]
-
 _INVARIANCE_ROWS = 1024
 _GATE_DTYPES = (DType.BF16, DType.FP32)
-
-
-class NoMemoryError(RuntimeError):
-    """The GPU has too little memory; the text says for what."""
 
 
 def run_bench(
@@ -49,21 +45,8 @@ def run_bench(
         raise BackendUnavailableError("no CUDA device: the kernels are measured on a GPU")
     silence()
     run = _Run(options, say, keep)
-    try:
-        with torch.no_grad():
-            return run.run()
-    except RuntimeError as error:
-        if not _is_lack_of_memory(error):
-            raise
-        # Of torch's account of its allocator, what was asked for.
-        asked = str(error).partition(" GPU ")[0].partition("\n")[0]
-        raise NoMemoryError(f"{run.doing}: the GPU has too little memory: {asked}") from error
-
-
-def _is_lack_of_memory(error: RuntimeError) -> bool:
-    """Torch's allocator has a class for it; the driver's and cuBLAS's refusals come as texts."""
-    texts = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-    return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in texts)
+    with memory_watched(lambda: run.doing), torch.no_grad():
+        return run.run()
 
 
 class _Run:

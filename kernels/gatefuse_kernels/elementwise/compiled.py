@@ -28,6 +28,9 @@ _Run = Callable[[_Tensors, _Tensors, _Tensors], None]
 _ANY_COLUMNS = 64
 """Columns in `warm_up` where any number may come."""
 
+_MANY_ROWS = 64
+"""Rows in `warm_up` that stand for any number but one: shapes are dynamic."""
+
 
 class CompiledElementwise:
     """torch.compile of the whole expression: one launch, every op in float32, one rounding."""
@@ -68,7 +71,7 @@ class CompiledElementwise:
 
     def warm_up(self) -> None:
         """Compile for many rows and for one, which torch treats as another shape; count the kernels."""
-        for rows in (1, self._setting.max_rows):
+        for rows in {1, min(_MANY_ROWS, self._setting.max_rows)}:
             inputs, outputs = self._zeros(rows)
             self._launch(inputs, outputs)
         self._launches = self._measure()

@@ -17,6 +17,9 @@ _VALUES = 112
 _VECTOR_BYTES = 16
 """The widest access of a thread."""
 
+_ACCESSES = 2
+"""Of a thread and tensor: with four, x * 2 + 3 in fp32 took 201 us on an H200 where a copy took 192."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
@@ -39,7 +42,10 @@ def choose_tiling(program: Program, itemsize: int, columns: int | None) -> Tilin
         columns: C where the program has vectors.
     """
     live = peak_live_values(program)
-    per_thread = next((each for each in (16, 8, 4, 2) if each * live <= _VALUES), 1)
+    most = _ACCESSES * _VECTOR_BYTES // itemsize
+    per_thread = next(
+        (each for each in (16, 8, 4, 2) if each <= most and each * live <= _VALUES), 1
+    )
     elements = per_thread * THREADS
     if not program.vectors:
         return Tiling(elements, 1, elements)

@@ -12,6 +12,8 @@ from gatefuse_kernels.plan.cost import LAUNCH_S
 from gatefuse_kernels.plan.textbook import textbook_tile
 from gatefuse_kernels.shapes import DType, MlpShape
 
+_WEIGHTS = ("gate", "up", "down")
+
 TUTORIAL_COLUMNS = 64
 """BLOCK_N with which the tutorial shows its kernel."""
 
@@ -102,11 +104,14 @@ def program_advice(
 
 def _fuse_the_gate(eager: Form, fused: Form, roofs: Roofs) -> str:
     saved = eager.bytes_moved - fused.bytes_moved
+    reads = (each for kernel in fused.kernels for each in kernel.traffic.reads)
+    weights = sum(each.nbytes for each in reads if each.tensor in _WEIGHTS)
     return (
         f"Fuse gate, up and activation: bound by memory ({digits(fused.intensity)} FLOPs a byte, below "
         f"{digits(roofs.ridge(roofs.product_flops))}). {eager.passes} passes become {fused.passes} and "
         f"{eager.launches} launches {fused.launches}; {scaled(saved, 'B')} fewer, "
-        f"{saved / eager.bytes_moved:.1%} of all: the weights are the rest, and no fusion saves those. "
+        f"{saved / eager.bytes_moved:.1%} of all; {weights / fused.bytes_moved:.0%} of what is left are "
+        f"weights, which no fusion saves. "
         f"{_times(eager, fused)}."
     )
 

@@ -63,7 +63,7 @@ def measure_program(program: Program, explanation: Explanation) -> Explanation:
         made = torch.empty(shape, dtype=dtypes.to_torch(explanation.dtype), device=device)
         return made.normal_()
 
-    shape = (point.rows, point.columns)
+    shape = shape_of(program, point)
     inputs = [[normal(*shape) for _ in program.inputs] for _ in range(sets)]
     outputs = [[normal(*shape) for _ in program.outputs] for _ in range(sets)]
     vectors = {name: normal(point.columns) for name in program.vectors}
@@ -76,14 +76,23 @@ def measure_program(program: Program, explanation: Explanation) -> Explanation:
             ledger=Ledger(),
             dtype=explanation.dtype,
             device=device,
-            max_rows=point.rows,
-            columns=point.columns,
+            max_rows=shape[0],
+            columns=point.columns if program.vectors else None,
         )
         return [
             capture_call(partial(runner, *tensors)) for tensors in zip(inputs, outputs, strict=True)
         ]
 
     return replace(explanation, points=(timed(point, calls),))
+
+
+def shape_of(program: Program, point: Point) -> tuple[int, int]:
+    """M and C of the tensors that are timed.
+
+    A point without per-column constants may say one column, and rows without end: there only the number
+    of elements matters, and a single row has no limit.
+    """
+    return (point.rows, point.columns) if program.vectors else (1, point.elements)
 
 
 def timed(point: Point, calls: Callable[[str], list[Callable[[], object]]]) -> Point:

@@ -1,6 +1,6 @@
 """From text to a program, by Python's own parser and a closed grammar: nothing is evaluated by name.
 
-Every syntax node that is not listed here is refused with its column. Arithmetic between constants
+Every syntax node that is not listed here is refused with its place. Arithmetic between constants
 is done once, in float64.
 """
 
@@ -9,18 +9,15 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from gatefuse_kernels.errors import ExpressionError
-from gatefuse_kernels.expression.constants import LARGEST, check_constants
-from gatefuse_kernels.expression.folding import fold
-from gatefuse_kernels.expression.graph import StepGraph
+from gatefuse_kernels.expression.constants import check_constants
 from gatefuse_kernels.expression.operations import FUNCTIONS, OPERATIONS, Kind
 from gatefuse_kernels.expression.program import Operand, Program
 from gatefuse_kernels.expression.source import Source, normalise, statements_of
+from gatefuse_kernels.expression.values import Value, Values
+from gatefuse_kernels.expression.words import refused_words
 
 MAX_DEPTH = 100
-"""Nesting of an expression; a chain of additions nests, too."""
-
-MAX_STEPS = 256
-"""Operations of a program."""
+"""Nesting of an expression; a chain such as a + b + c does not nest."""
 
 MAX_TENSORS = 16
 """Inputs, vectors and outputs of a program, together: each occupies registers of every thread."""
@@ -41,9 +38,6 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.NotEq: "ne",
 }
 
-_Value = Operand | bool
-"""An operand, or a truth value that is known."""
-
 
 def parse_program(
     text: str,
@@ -62,7 +56,8 @@ def parse_program(
         outputs: names of the outputs; without them, the assigned names that no later line reads.
 
     Raises:
-        ExpressionError: outside the grammar, no tensor input, or over a limit.
+        ExpressionError: outside the grammar, no tensor input, an input or a statement that nothing needs,
+            or over a limit.
     """
     check_constants(scalars, vectors)
     source = normalise(text)
@@ -81,11 +76,11 @@ class _Parser:
         self._source = source
         self._scalars = scalars
         self._vectors = vectors
-        self._graph = StepGraph()
-        self._assigned: dict[str, _Value] = {}
+        self._values = Values(source)
+        self._assigned: dict[str, Value] = {}
         self._columns: dict[str, int] = {}
-        self._unread: dict[str, None] = {}
-        self._tensors: dict[str, None] = {}
+        self._unread: dict[str, int] = {}
+        self._tensors: dict[str, int] = {}  # and vectors: where each is read first
         self._depth = 0
         self._ended = False
 
@@ -101,37 +96,39 @@ class _Parser:
         elif isinstance(statement, ast.Assign):
             name = self._target(statement)
         else:
-            raise self._refuse(statement, f"{type(statement).__name__} is not allowed")
+            raise self._outside(statement, refused_words(statement))
         value = self._visit(statement.value)
         if name in self._tensors and not self._ended:
             raise self._refuse(statement, f"{name} is an input already; use another name")
         self._assigned[name] = value
         self._columns[name] = statement.value.col_offset
-        self._unread[name] = None
+        self._unread[name] = statement.col_offset
 
     def finish(self, outputs: Sequence[str] | None) -> Program:
         """The program of all statements."""
         names = tuple(self._unread) if outputs is None else tuple(outputs)
         self._check_outputs(names)
-        steps, results = self._graph.needed_for([self._result(name) for name in names])
-        used = dict.fromkeys(
+        steps, results = self._values.needed_for([self._result(name) for name in names])
+        used = {
             each
             for operands in (*(step.operands for step in steps), results)
             for each in operands
             if isinstance(each, str)
-        )
-        # In order of first use in the text, among those that are needed.
-        tensors = [name for name in self._tensors if name in used]
-        inputs = tuple(name for name in tensors if name not in self._vectors)
+        }
+        for name, column in self._tensors.items():
+            if name not in used:
+                what = f"no output depends on {name}: a condition that is known leaves it out"
+                raise self._source.error(column, what)
+        inputs = tuple(name for name in self._tensors if name not in self._vectors)
         if not inputs:
             raise self._source.error(0, "uses no tensor input; name one, such as x")
-        if len(tensors) + len(names) > MAX_TENSORS:
+        if len(used) + len(names) > MAX_TENSORS:
             raise self._source.error(
                 0,
-                f"{len(tensors)} inputs and vectors and {len(names)} outputs are more than "
+                f"{len(used)} inputs and vectors and {len(names)} outputs are more than "
                 f"{MAX_TENSORS}",
             )
-        vectors = tuple(name for name in tensors if name in self._vectors)
+        vectors = tuple(name for name in self._tensors if name in self._vectors)
         return Program(self._source.text, inputs, vectors, names, steps, results)
 
     def _check_outputs(self, names: tuple[str, ...]) -> None:
@@ -141,21 +138,23 @@ class _Parser:
             if name not in self._assigned:
                 assigned = ", ".join(self._assigned)
                 raise ExpressionError(f"output {name!r} is never assigned; assigned are {assigned}")
+        for name, column in self._unread.items():
+            if name not in names:
+                what = f"{name} is never used: leave it out or name it among the outputs"
+                raise self._source.error(column, what)
 
     def _result(self, name: str) -> Operand:
-        value = self._assigned[name]
-        if self._kind(value) is Kind.BOOL:
-            raise self._source.error(
-                self._columns[name],
-                f"the output {name} is a truth value; use where(condition, 1, 0)",
-            )
-        self._check_range(value, self._columns[name])
+        value, column = self._assigned[name], self._columns[name]
+        if self._values.kind(value) is Kind.BOOL:
+            what = f"the output {name} is a truth value; use where(condition, 1, 0)"
+            raise self._source.error(column, what)
+        self._values.check_range(value, column)
         return value
 
     def _target(self, statement: ast.Assign) -> str:
         target = statement.targets[0]
         if len(statement.targets) != 1 or not isinstance(target, ast.Name):
-            raise self._refuse(statement, "assign to one name at a time")
+            raise self._outside(statement, "assign to one name at a time")
         name = target.id
         if name in self._assigned or name in self._tensors:
             raise self._refuse(target, f"{name} has a meaning already; use another name")
@@ -164,7 +163,7 @@ class _Parser:
         self._check_name(target)
         return name
 
-    def _visit(self, node: ast.expr) -> _Value:
+    def _visit(self, node: ast.expr) -> Value:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise self._refuse(node, f"nested more than {MAX_DEPTH} deep")
@@ -172,7 +171,7 @@ class _Parser:
         self._depth -= 1
         return value
 
-    def _value(self, node: ast.expr) -> _Value:
+    def _value(self, node: ast.expr) -> Value:
         match node:
             case ast.Constant():
                 return self._number(node)
@@ -181,30 +180,38 @@ class _Parser:
             case ast.UnaryOp(op=ast.UAdd()):
                 return self._visit_number(node.operand)
             case ast.UnaryOp(op=ast.USub()):
-                return self._emit(node, "neg", (self._visit_number(node.operand),))
-            case ast.BinOp() if type(node.op) in _BINARY:
-                operands = (self._visit_number(node.left), self._visit_number(node.right))
-                return self._emit(node, _BINARY[type(node.op)], operands)
+                operand = self._visit_number(node.operand)
+                return self._values.emit(node, "neg", (operand,), (node.operand,))
+            case ast.BinOp():
+                return self._binary(node)
             case ast.Compare():
                 return self._compare(node)
             case ast.Call():
                 return self._call(node)
-        operator = node.op if isinstance(node, ast.BinOp | ast.UnaryOp | ast.BoolOp) else node
-        raise self._refuse(node, f"{type(operator).__name__} is not allowed")
+        operator = node.op if isinstance(node, ast.UnaryOp | ast.BoolOp) else node
+        raise self._outside(node, refused_words(operator))
 
-    def _visit_number(self, node: ast.expr) -> _Value:
-        return self._of_kind(node, self._visit(node), Kind.NUMBER)
+    def _visit_number(self, node: ast.expr) -> Value:
+        return self._values.of_kind(node, self._visit(node), Kind.NUMBER)
 
-    def _of_kind(self, node: ast.expr, value: _Value, kind: Kind) -> _Value:
-        found = self._kind(value)
-        if found is not kind:
-            hint = ", such as x > 0" if kind is Kind.BOOL else "; use where(condition, 1, 0)"
-            raise self._refuse(node, f"a {found.value} stands where a {kind.value} is needed{hint}")
+    def _binary(self, node: ast.BinOp) -> Value:
+        """A chain `a + b - c` is walked from its first operand on: however long, it is one level."""
+        chain = [node]
+        while isinstance(chain[-1].left, ast.BinOp):
+            chain.append(chain[-1].left)
+        for each in chain:
+            if type(each.op) not in _BINARY:
+                raise self._outside(each, refused_words(each.op))
+        value = self._visit_number(chain[-1].left)
+        for each in reversed(chain):
+            operands = (value, self._visit_number(each.right))
+            op = _BINARY[type(each.op)]
+            value = self._values.emit(each, op, operands, (each.left, each.right))
         return value
 
     def _number(self, node: ast.Constant) -> float:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-            raise self._refuse(node, f"{node.value!r} is not a number")
+            raise self._outside(node, f"{node.value!r} is not a number")
         try:
             value = float(node.value)
         except OverflowError as error:
@@ -213,7 +220,7 @@ class _Parser:
             raise self._refuse(node, "the constant is not finite")
         return value
 
-    def _name(self, node: ast.Name) -> _Value:
+    def _name(self, node: ast.Name) -> Value:
         name = node.id
         if name in FUNCTIONS:
             raise self._refuse(node, f"the function {name} needs an argument")
@@ -223,74 +230,41 @@ class _Parser:
         if name in self._scalars:
             return float(self._scalars[name])
         self._check_name(node)
-        self._tensors.setdefault(name)
+        self._tensors.setdefault(name, node.col_offset)
         return name
 
-    def _compare(self, node: ast.Compare) -> _Value:
+    def _compare(self, node: ast.Compare) -> Value:
         """A chain `a < b <= c` is `a < b` and `b <= c`; b is computed once, as every equal step is."""
-        value: _Value = True
-        left = self._visit_number(node.left)
+        value: Value = True
+        left_node, left = node.left, self._visit_number(node.left)
         for operator, right_node in zip(node.ops, node.comparators, strict=True):
             if type(operator) not in _COMPARISONS:
-                raise self._refuse(node, f"{type(operator).__name__} is not allowed")
+                raise self._outside(node, refused_words(operator))
             right = self._visit_number(right_node)
-            link = self._emit(node, _COMPARISONS[type(operator)], (left, right))
-            value = self._both(node, value, link)
-            left = right
+            places = (left_node, right_node)
+            link = self._values.emit(node, _COMPARISONS[type(operator)], (left, right), places)
+            value = self._values.both(node, value, link)
+            left_node, left = right_node, right
         return value
 
-    def _both(self, node: ast.expr, left: _Value, right: _Value) -> _Value:
-        if isinstance(left, bool):
-            return right if left else False
-        if isinstance(right, bool):
-            return left if right else False
-        return self._emit(node, "and", (left, right))
-
-    def _call(self, node: ast.Call) -> _Value:
-        if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS:
-            raise self._refuse(node.func, "not a known function")
+    def _call(self, node: ast.Call) -> Value:
+        if not isinstance(node.func, ast.Name):
+            raise self._outside(node.func, "only a function can be called, by its name")
         name = node.func.id
+        if name not in FUNCTIONS:
+            raise self._outside(node.func, f"{name} is not a known function")
         kinds = OPERATIONS[name].operands
         is_plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
         if len(node.args) != len(kinds) or not is_plain:
             count = ("one argument", "two arguments", "three arguments")[len(kinds) - 1]
             raise self._refuse(node, f"{name} takes exactly {count}")
         values = tuple(
-            self._of_kind(each, self._visit(each), kind)
+            self._values.of_kind(each, self._visit(each), kind)
             for each, kind in zip(node.args, kinds, strict=True)
         )
         if name == "where" and isinstance(values[0], bool):
             return values[1] if values[0] else values[2]
-        return self._emit(node, name, values)
-
-    def _emit(self, node: ast.expr, op: str, values: tuple[_Value, ...]) -> _Value:
-        constants = tuple(each for each in values if isinstance(each, float))
-        if len(constants) == len(values):
-            try:
-                return fold(op, constants)
-            except ArithmeticError as error:
-                raise self._refuse(node, f"the constant is not finite ({error})") from error
-        if op == "pow" and values[1] == 0.0 and isinstance(values[1], float):
-            return 1.0
-        if op == "pow" and values[1] == 1.0 and isinstance(values[1], float):
-            return values[0]
-        for each in values:
-            self._check_range(each, node.col_offset)
-        number = self._graph.add(op, values)
-        if number >= MAX_STEPS:
-            raise self._refuse(node, f"more than {MAX_STEPS} operations")
-        return number
-
-    def _kind(self, value: _Value) -> Kind:
-        if isinstance(value, bool):
-            return Kind.BOOL
-        if isinstance(value, int):
-            return OPERATIONS[self._graph.steps[value].op].result
-        return Kind.NUMBER
-
-    def _check_range(self, value: _Value, column: int) -> None:
-        if isinstance(value, float) and abs(value) >= LARGEST:
-            raise self._source.error(column, f"the constant {value:g} is beyond float32")
+        return self._values.emit(node, name, values, node.args)
 
     def _check_name(self, node: ast.Name) -> None:
         if node.id.startswith("_"):
@@ -298,3 +272,6 @@ class _Parser:
 
     def _refuse(self, node: ast.expr | ast.stmt, what: str) -> ExpressionError:
         return self._source.error(node.col_offset, what)
+
+    def _outside(self, node: ast.expr | ast.stmt, what: str) -> ExpressionError:
+        return self._source.outside(node.col_offset, what)

@@ -62,6 +62,7 @@ _TEMPLATES = {
 """What is not a function of `fn` by the same name."""
 
 _POWERS = {
+    1.0: "{0}",
     2.0: "{0} * {0}",
     3.0: "{0} * {0} * {0}",
     0.5: "fn.sqrt({0})",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gatefuse.config import ModelConfig
+from safetensors import safe_open
+
+from gatefuse.config import ModelConfig, Vector
+from gatefuse.engine.models import ACTIVATIONS
 from gatefuse_kernels.audit.cases import Case, MlpCase, ProgramCase
 from gatefuse_kernels.hf_config import read_config
-from gatefuse_kernels.shapes import Activation, MlpShape
+from gatefuse_kernels.shapes import MAX_ROWS, MlpShape
 
-_ACTIVATIONS = {
-    "swiglu": Activation.SILU,
-    "geglu": Activation.GELU_TANH,
-    "reglu": Activation.RELU,
-}
 _BUCKET_STEP = 16
 _STEPS_A_DOUBLING = 64
 _FREE_COLUMNS = 4096
@@ -46,11 +44,15 @@ def byte_cases(
 
     Args:
         models: of the configuration.
-        rows: of MLPs, those above a model's largest batch left out; none for every graph's.
+        rows: of MLPs, those above a model's largest batch left out, and with all of them the model; none
+            for every graph's.
         elements: of each tensor of a program.
     """
     return tuple(
-        _mlp(model, rows) if model.is_mlp else _program(model, elements) for model in models
+        _mlp(model, rows) if model.is_mlp else _program(model, elements)
+        for model in models
+        # An MLP without row counts would stand for all of its graphs, which is not what was asked.
+        if not (model.is_mlp and rows and min(rows) > model.batching.max_batch_rows)
     )
 
 
@@ -65,7 +67,7 @@ def _mlp(model: ModelConfig, rows: Sequence[int]) -> MlpCase:
         backend=_backend(model),
         dtype=model.dtype,
         shape=_shape(model),
-        activation=_ACTIVATIONS[model.kind],
+        activation=ACTIVATIONS[model.kind][-1],
         max_rows=most,
         deterministic=model.deterministic,
         rows=tuple(count for count in rows if count <= most),
@@ -85,7 +87,7 @@ def _shape(model: ModelConfig) -> MlpShape:
 def _program(model: ModelConfig, elements: int) -> ProgramCase:
     assert model.expression is not None
     columns = _columns(model)
-    rows = {max(1, elements // columns), model.batching.max_batch_rows}
+    rows = {min(max(1, elements // columns), MAX_ROWS), model.batching.max_batch_rows}
     return ProgramCase(
         model=model.name,
         backend=_backend(model),
@@ -100,5 +102,17 @@ def _program(model: ModelConfig, elements: int) -> ProgramCase:
 
 
 def _columns(model: ModelConfig) -> int:
-    lengths = [len(vector) for vector in model.vectors.values() if isinstance(vector, tuple)]
-    return model.columns or next(iter(lengths), min(model.max_columns, _FREE_COLUMNS))
+    if model.columns is not None:
+        return model.columns
+    for vector in model.vectors.values():
+        return _length(vector)
+    return min(model.max_columns, _FREE_COLUMNS)
+
+
+def _length(vector: Vector) -> int:
+    """Of a file only the header is read."""
+    if isinstance(vector, tuple):
+        return len(vector)
+    with safe_open(str(vector.file), framework="np") as file:
+        length: int = file.get_slice(vector.tensor).get_shape()[0]
+        return length

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ from gatefuse_kernels.audit.counters import CountersError
 from gatefuse_kernels.audit.report import AuditReport, json_of
 from gatefuse_kernels.errors import CheckpointError
 from gatefuse_kernels.explain.measuring import gpu_profile
+from gatefuse_kernels.plan import PLAN_TABLE_VARIABLE, format_table
 
 
 class _ProcessError(RuntimeError):
@@ -120,7 +122,11 @@ def _count_bytes(arguments: argparse.Namespace, config: ServiceConfig, folder: P
     cases_path.write_text(json.dumps([case_to_json(case) for case in cases]), encoding="utf-8")
     work = [sys.executable, "-m", "gatefuse_kernels.audit.child", str(cases_path), str(calls_path)]
     process = subprocess.run(
-        counters.command(tool, work), check=False, stdout=subprocess.PIPE, text=True
+        counters.command(tool, work),
+        env=_with_plans(config, folder),
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     if not calls_path.exists():
         return _Bytes(note=counters.explain(process.stdout))
@@ -132,6 +138,15 @@ def _count_bytes(arguments: argparse.Namespace, config: ServiceConfig, folder: P
     except (CountersError, ValueError) as error:
         return _Bytes(note=str(error))
     return _Bytes(written["l2_bytes"], tuple(compared), tuple(mismatches))
+
+
+def _with_plans(config: ServiceConfig, folder: Path) -> dict[str, str]:
+    """The environment in which the plans are those that are served: the configuration's, and no others."""
+    if config.plan_table is None:
+        return {**os.environ, PLAN_TABLE_VARIABLE: ""}
+    path = folder / "plans.json"
+    path.write_text(format_table(config.plan_table), encoding="utf-8")
+    return {**os.environ, PLAN_TABLE_VARIABLE: str(path)}
 
 
 def _write(path: Path, report: AuditReport) -> bool:

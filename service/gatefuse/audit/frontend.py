@@ -24,9 +24,11 @@ def audited(path: Path) -> ServiceConfig:
 def main() -> None:
     """Serve until told to stop."""
     frontend = Frontend(audited(Path(sys.argv[1])), [sys.argv[2]])
-    while not frontend.report().ready:
+    while not (report := frontend.report()).ready:
+        if report.error:
+            raise SystemExit(f"gatefuse audit: {report.error}")
         time.sleep(_POLL_S)
-    print(frontend.report().port, flush=True)
+    print(report.port, flush=True)
     sys.stdin.read()
     frontend.drain()
 

@@ -32,7 +32,7 @@ from gatefuse_kernels.audit.comparing import LaunchCount
 
 if TYPE_CHECKING:
     from gatefuse.config import ModelConfig, ServiceConfig
-    from gatefuse.messages import ModelMetadata
+    from gatefuse.metadata import ModelMetadata
 
 _LAUNCHES = "gatefuse_kernel_launches_total"
 _REPLAYS = "gatefuse_graph_replays_total"
@@ -114,7 +114,10 @@ def _frontend(config_path: Path, socket_path: Path) -> Iterator[int]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield int(process.stdout.readline())
+        port = process.stdout.readline()
+        if not port:
+            raise SystemExit("gatefuse audit: the frontend could not start")
+        yield int(port)
     finally:
         process.stdin.close()
         process.wait(60)
@@ -147,7 +150,7 @@ def _send(model: ModelConfig, port: int) -> int:
     with Client(f"127.0.0.1:{port}") as client, ThreadPoolExecutor(_CALLERS) as pool:
         metadata = client.model_metadata(model.name)
         rows = request_rows(model.batching.max_batch_rows)
-        inputs = [_inputs(metadata, count) for count in rows]
+        inputs = [_inputs(metadata, count, model.max_columns) for count in rows]
         datatype = metadata.inputs[0].datatype
         for each in inputs:
             client.infer(model.name, each, datatype=datatype)
@@ -160,10 +163,11 @@ def _send(model: ModelConfig, port: int) -> int:
     return len(inputs) * (1 + _SIDE_BY_SIDE)
 
 
-def _inputs(metadata: ModelMetadata, rows: int) -> dict[str, np.ndarray]:
+def _inputs(metadata: ModelMetadata, rows: int, max_columns: int) -> dict[str, np.ndarray]:
+    """Random rows for each input; `max_columns` limits them where the model fixes no width."""
     random = np.random.default_rng(rows)
     columns = metadata.inputs[0].shape[-1]
-    shape = (rows, columns if columns > 0 else _FREE_COLUMNS)
+    shape = (rows, columns if columns > 0 else min(_FREE_COLUMNS, max_columns))
     return {each.name: random.standard_normal(shape, dtype=np.float32) for each in metadata.inputs}
 
 

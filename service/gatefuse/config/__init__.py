@@ -10,6 +10,7 @@ from gatefuse.config.model import Batching, ModelConfig, RandomWeights
 from gatefuse.config.reading import load_config, parse_config
 from gatefuse.config.service import ServiceConfig
 from gatefuse.config.strict import Strict
+from gatefuse.config.vector_files import vector_columns
 
 __all__ = [
     "Batching",
@@ -22,4 +23,5 @@ __all__ = [
     "VectorFile",
     "load_config",
     "parse_config",
+    "vector_columns",
 ]

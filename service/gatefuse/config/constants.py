@@ -33,10 +33,12 @@ def _read(given: Any) -> "float | tuple[float, ...] | VectorFile":
 def _read_file(given: dict[Any, Any]) -> VectorFile:
     if given.keys() != {"file", "tensor"}:
         raise ValueError(f"has the keys {sorted(map(str, given))}: give {ALLOWED}")
-    tensor = given["tensor"]
+    file, tensor = given["file"], given["tensor"]
+    if not isinstance(file, str | Path):
+        raise ValueError(f"file must be a path, not {file!r}")
     if not isinstance(tensor, str) or not tensor:
         raise ValueError(f"tensor must be the name of a tensor, not {tensor!r}")
-    return VectorFile(file=Path(given["file"]), tensor=tensor)
+    return VectorFile(file=Path(file), tensor=tensor)
 
 
 def _number(given: Any) -> float:

@@ -3,16 +3,20 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from gatefuse.config.constants import Constant, Vector, VectorFile
-from gatefuse.config.strict import PositiveInt, Strict
+from gatefuse.config.strict import PositiveInt, Strict, is_read_again
+from gatefuse.config.vector_files import vector_columns
 from gatefuse.queue_policy import TimeoutAction
-from gatefuse_kernels.expression import ExpressionError, Program, parse_program
-from gatefuse_kernels.shapes import DType
+from gatefuse_kernels.expression import ExpressionError, Program, check_all_used, parse_program
+from gatefuse_kernels.shapes import MAX_WIDTH, DType
 
 MAX_PRIORITY_LEVELS = 1024
 MLP_KINDS = ("swiglu", "geglu", "reglu")
+_ELEMENTWISE_KEYS = ("expression", "outputs", "columns", "max_columns", "constants")
+
+Width = Annotated[int, Field(strict=True, ge=1, le=MAX_WIDTH)]
 
 
 class QueuePolicyConfig(Strict):
@@ -81,8 +85,8 @@ class ModelConfig(Strict):
     batching: Batching = Batching()
     expression: str | None = None
     outputs: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    columns: PositiveInt | None = None
-    max_columns: PositiveInt = 8192
+    columns: Width | None = None
+    max_columns: Width = 8192
     constants: dict[str, Constant] = Field(default={})
 
     @property
@@ -113,6 +117,16 @@ class ModelConfig(Strict):
         """Models with the same key read the same weights, so they belong on the same workers."""
         return f"{self.checkpoint}|{self.random}" if self.is_mlp else self.name
 
+    @field_validator("constants", mode="before")
+    @classmethod
+    def _names_are_texts(cls, constants: Any) -> Any:
+        for name in constants if isinstance(constants, dict) else ():
+            if not isinstance(name, str):
+                raise ValueError(
+                    f"{name!r} is no name (YAML reads no, off, yes, on and numbers as values): quote the name"
+                )
+        return constants
+
     @field_validator("layers")
     @classmethod
     def _some_layers(cls, layers: Any) -> Any:
@@ -123,7 +137,9 @@ class ModelConfig(Strict):
         return layers
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
+    def _one_source(self, info: ValidationInfo) -> Self:
+        if is_read_again(info):
+            return self
         if self.is_mlp:
             self._check_mlp()
         else:
@@ -137,13 +153,11 @@ class ModelConfig(Strict):
                 "a row's products are added depends on the number of rows; a library, for one, picks its "
                 "kernel by it"
             )
+        for key in _ELEMENTWISE_KEYS:
+            if key in self.model_fields_set:
+                raise ValueError(f"'{key}' belongs to kind: elementwise; this is {self.kind}")
         if (self.checkpoint is None) == (self.random is None):
             raise ValueError(f"a {self.kind} model needs exactly one of 'checkpoint' and 'random'")
-        for key in ("expression", "outputs", "columns"):
-            if getattr(self, key) is not None:
-                raise ValueError(f"'{key}' belongs to kind: elementwise")
-        if self.constants:
-            raise ValueError("'constants' belongs to kind: elementwise")
 
     def _check_elementwise(self) -> None:
         if self.expression is None:
@@ -154,23 +168,38 @@ class ModelConfig(Strict):
             raise ValueError("an elementwise model has no 'layers'")
         if self.deterministic:
             raise ValueError("'deterministic' belongs to the kinds with weights")
+        if self.cuda_graphs and "cuda_graphs" in self.model_fields_set:
+            raise ValueError(
+                "'cuda_graphs' belongs to the kinds with weights: an elementwise model is one launch, made "
+                "directly"
+            )
         if self.backend == "textbook":
             raise ValueError("backend 'textbook' is an MLP's: an elementwise model has none")
         self._check_vectors()
         try:
             self.program  # noqa: B018 - parsed to be checked
+            check_all_used(self.expression, self.constants)
         except ExpressionError as error:
             given = "expression and outputs" if self.outputs else "expression"
             raise ValueError(f"{given}: {error}") from error
 
     def _check_vectors(self) -> None:
-        """Vectors in the file itself agree on the columns; those in other files are looked at by the worker."""
+        """Vectors agree on the columns; of those in other files the header is read, the values by the worker."""
         columns, fixed_by = self.columns, "columns"
         for name, value in self.vectors.items():
-            if isinstance(value, VectorFile):
-                continue
-            if columns not in (None, len(value)):
+            try:
+                length = vector_columns(value) if isinstance(value, VectorFile) else len(value)
+            except ValueError as error:
+                raise ValueError(f"constants.{name}: {error}") from error
+            if columns not in (None, length):
                 raise ValueError(
-                    f"constants.{name} has {len(value)} values, but {fixed_by} says {columns} columns"
+                    f"constants.{name} has {length} values, but {fixed_by} says {columns} columns"
                 )
-            columns, fixed_by = len(value), f"constants.{name}"
+            columns, fixed_by = length, f"constants.{name}"
+        if columns is None:
+            return
+        most = self.max_columns if "max_columns" in self.model_fields_set else MAX_WIDTH
+        if columns > most:
+            raise ValueError(
+                f"{fixed_by} says {columns} columns, more than the {most} that are possible"
+            )

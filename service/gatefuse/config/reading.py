@@ -1,5 +1,6 @@
 """Reads the YAML file, fills in `like`, and makes paths absolute; the value types check the rest."""
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,24 @@ from pydantic import ValidationError
 
 from gatefuse.config.errors import ConfigError, readable
 from gatefuse.config.service import ServiceConfig
+from gatefuse_kernels.expression import names_in
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    """The safe loader, but a key given twice is an error and does not hide the first."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """See `yaml.composer.Composer`."""
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key '{key.value}' is given twice", problem_mark=key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+        return node
 
 
 def load_config(path: Path) -> ServiceConfig:
@@ -17,7 +36,7 @@ def load_config(path: Path) -> ServiceConfig:
         ConfigError: the file cannot be read, is not YAML, or breaks a rule; the text names the key.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -47,6 +66,7 @@ def _expand_like(models: list[dict[str, Any]]) -> list[dict[str, Any]]:
     by_name: dict[str, dict[str, Any]] = {}
     expanded = []
     for position, model in enumerate(models):
+        own = {key: value for key, value in model.items() if key != "like"}
         parent_name = model.get("like")
         if parent_name is not None:
             parent = by_name.get(str(parent_name))
@@ -54,11 +74,19 @@ def _expand_like(models: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 raise ConfigError(
                     f"models.{position}.like: no model above is named '{parent_name}'"
                 )
-            own = {key: value for key, value in model.items() if key != "like"}
             model = {**parent, **own}
         by_name[str(model.get("name"))] = model
-        expanded.append(model)
+        expanded.append(model if parent_name is None else _without_unused(model, own))
     return expanded
+
+
+def _without_unused(model: dict[str, Any], own: Container[str]) -> dict[str, Any]:
+    """The model without the constants that only its parent's expression has a use for."""
+    constants, expression = model.get("constants"), model.get("expression")
+    if "constants" in own or not isinstance(constants, dict) or not isinstance(expression, str):
+        return model
+    names = names_in(expression)
+    return {**model, "constants": {name: each for name, each in constants.items() if name in names}}
 
 
 def _with_paths(model: dict[str, Any], base: Path) -> dict[str, Any]:

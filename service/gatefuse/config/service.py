@@ -76,7 +76,7 @@ class ServiceConfig(Strict):
             ConfigError: the result breaks a rule.
         """
         try:
-            return ServiceConfig.model_validate({**dict(self), **overrides})
+            return ServiceConfig.model_validate({**self.given(), **overrides})
         except ValidationError as error:
             raise ConfigError(readable(error)) from error
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from safetensors import SafetensorError, safe_open
 
-from gatefuse.config import ConfigError, ModelConfig, Vector, VectorFile
+from gatefuse.config import ConfigError, ModelConfig, Vector, VectorFile, vector_columns
 from gatefuse_kernels import dtypes
 
 
@@ -47,31 +47,10 @@ def fixed_columns(config: ModelConfig, vectors: Mapping[str, torch.Tensor]) -> i
 def _load(key: str, vector: Vector) -> torch.Tensor:
     if not isinstance(vector, VectorFile):
         return torch.tensor(vector, dtype=torch.float64)
-    tensor = _read(key, vector)
-    if not tensor.is_floating_point():
-        raise ConfigError(f"{key}: tensor '{vector.tensor}' of {vector.file} holds {tensor.dtype}")
-    if tensor.dim() != 1 or not len(tensor):
-        raise ConfigError(
-            f"{key}: tensor '{vector.tensor}' of {vector.file} has shape {list(tensor.shape)}, not "
-            "[columns]"
-        )
-    return tensor
-
-
-def _read(key: str, vector: VectorFile) -> torch.Tensor:
     try:
+        vector_columns(vector)  # again: the file may have changed since the configuration was read
         with safe_open(str(vector.file), framework="pt", device="cpu") as file:
-            names = sorted(file.keys())
-            if vector.tensor not in names:
-                raise ConfigError(
-                    f"{key}: {vector.file} has no tensor '{vector.tensor}'; it has {_listed(names)}"
-                )
             tensor: torch.Tensor = file.get_tensor(vector.tensor)
             return tensor
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{key}: {vector.file} cannot be read: {error}") from error
-
-
-def _listed(names: list[str], most: int = 8) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more if names else "none"
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ConfigError(f"{key}: {error}") from error

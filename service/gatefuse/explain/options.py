@@ -27,8 +27,8 @@ examples:
   gatefuse explain --expression 'gelu(x) * scale + residual' --constants scale=0.5 --dtype fp32 \\
       --elements 100M --bandwidth 504GB/s --flops 29TFLOP/s
 
-exit status: 0 explained; 2 wrong usage; 73 FILE cannot be written; 78 a package is missing that was
-asked for.
+exit status: 0 explained; 2 wrong usage; 73 FILE or the output cannot be written; 78 a package is missing
+that was asked for; 141 nobody reads the output any more.
 """
 
 Value = TypeVar("Value")
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.register("action", None, _Once)
     _add_subject(parser)
     _add_device(parser)
     _add_output(parser)
@@ -55,7 +56,9 @@ def _add_subject(parser: argparse.ArgumentParser) -> None:
     )
     chain = parser.add_argument_group("an elementwise expression")
     chain.add_argument(
-        "--expression", metavar="TEXT", help="for example 'silu(g) * u'; names are tensors"
+        "--expression",
+        metavar="TEXT",
+        help="for example 'silu(g) * u'; names are tensors (one that starts with --: --expression=TEXT)",
     )
     chain.add_argument(
         "--constants",
@@ -66,7 +69,7 @@ def _add_subject(parser: argparse.ArgumentParser) -> None:
     )
     chain.add_argument(
         "--vectors",
-        type=_names,
+        type=_checked(_names),
         default=(),
         metavar="NAME,...",
         help="names that are one number per column",
@@ -126,6 +129,24 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--no-measure", action="store_true", help="leave the GPU alone")
 
 
+class _Once(argparse.Action):
+    """Stores a value, and refuses a second one instead of forgetting the first."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """See `argparse.Action`."""
+        given: set[str] = namespace.__dict__.setdefault("_given", set())
+        if self.dest in given:
+            parser.error(f"{option_string} is given twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 def _checked(parse: Callable[[str], Value]) -> Callable[[str], Value]:
     """A parser whose own words reach the user."""
 
@@ -156,18 +177,24 @@ def _integer(given: str, most: int, what: str) -> int:
 def _constants(given: str) -> dict[str, float]:
     constants = {}
     for item in given.split(","):
-        name, equals, value = item.partition("=")
+        name, _, value = (part.strip() for part in item.partition("="))
+        if name in constants:
+            raise ValueError(f"{name} is given twice")
         try:
-            constants[name.strip()] = float(value)
+            constants[name] = float(value)
         except ValueError:
-            equals = ""
-        if not (equals and name.strip()):
+            name = ""
+        if not name:
             raise ValueError(f"a constant reads NAME=VALUE, for example scale=0.5, not {item!r}")
     return constants
 
 
 def _names(given: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(item.strip() for item in given.split(",")))
+    names = tuple(item.strip() for item in given.split(","))
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is given twice")
+    return names
 
 
 def _picture(given: str) -> Path:

@@ -69,7 +69,10 @@ def draw(explanation: Explanation, path: Path) -> None:
 
     Raises:
         OSError: The file cannot be written.
+        ValueError: There is no arithmetic, and so no place under the roofs: both axes are logarithms.
     """
+    if not all(map(_needed_flops, explanation.points)):
+        raise ValueError(f"{explanation.subject} has no arithmetic to draw under a roof")
     with mpl.rc_context({**STYLE, "axes.grid.axis": "both"}):
         figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
         axis = figure.subplots()
@@ -80,7 +83,6 @@ def draw(explanation: Explanation, path: Path) -> None:
         handles, labels = axis.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower left", ncols=len(labels), fontsize=9)
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=_DPI, metadata=metadata)
 
 

@@ -37,7 +37,11 @@ def point_title(explanation: Explanation, point: Point) -> str:
     """The size of a point."""
     if explanation.is_mlp:
         return f"{point.rows} {'row' if point.rows == 1 else 'rows'}"
-    return f"{scaled(point.elements, '')} elements"
+    title = f"{scaled(point.elements, '')} {'element' if point.elements == 1 else 'elements'}"
+    if point.columns == 1:
+        return title
+    rows = f"{point.rows} {'row' if point.rows == 1 else 'rows'}"
+    return f"{title}: {rows} of {point.columns} columns"
 
 
 def tables_of(point: Point) -> Iterator[Table]:

@@ -62,18 +62,21 @@ class FirstAnswers:
 
     def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
         """Knows nothing yet; ``shapes`` are those of all answers to each of the source's tables."""
-        self._rows = [np.full(shape, np.nan, np.float64) for shape in shapes]
+        self._rows = [np.empty(shape, np.float64) for shape in shapes]
+        # An answer may be NaN, so rows that nobody has answered yet are told apart by this alone.
+        self._known = [np.zeros(shape[0], np.bool_) for shape in shapes]
 
     def learn(self, draw: Draw, answer: NDArray[np.floating]) -> None:
         """Keeps the rows that it has no answer for yet."""
-        rows = self._rows[draw.table]
-        unknown = np.isnan(rows[draw.indices, 0])
-        rows[draw.indices[unknown]] = answer[unknown]
+        unknown = ~self._known[draw.table][draw.indices]
+        indices = draw.indices[unknown]
+        self._rows[draw.table][indices] = answer[unknown]
+        self._known[draw.table][indices] = True
 
     def compare(self, draw: Draw, answer: NDArray[np.floating], times: int) -> Errors:
         """Compares the rows that it has an answer for."""
         expected = self._rows[draw.table][draw.indices]
-        known = ~np.isnan(expected[:, 0])
+        known = self._known[draw.table][draw.indices]
         return compare(answer[known], expected[known], np.inf, times)
 
 

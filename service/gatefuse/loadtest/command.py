@@ -25,7 +25,7 @@ from gatefuse.loadtest.stats import CellResult, Ratio, compare_models, summarise
 from gatefuse.loadtest.table import cells_of, header, notes, ratio_line
 from gatefuse.loadtest.targets import targets_of
 from gatefuse.measuring import EXIT_USAGE, EXIT_WRONG, STDOUT
-from gatefuse.messages import ModelMetadata, ServerMetadata
+from gatefuse.metadata import ModelMetadata, ServerMetadata
 from gatefuse.text_table import text_table
 from gatefuse.wire import Datatype
 
@@ -181,7 +181,17 @@ def _columns(options: Options, models: Sequence[ModelMetadata]) -> int:
     width = widths.pop() if widths else None
     if width and options.columns not in (None, width):
         raise ValueError(f"--columns {options.columns}: the models take rows of {width}")
-    return width or options.columns or DEFAULT_COLUMNS
+    if width:
+        return width
+    told = [
+        model.properties["max_columns"] for model in models if "max_columns" in model.properties
+    ]
+    most = min(map(int, told), default=None)
+    if most is None:
+        return options.columns or DEFAULT_COLUMNS
+    if options.columns and options.columns > most:
+        raise ValueError(f"--columns {options.columns}: the models take rows of at most {most}")
+    return options.columns or min(DEFAULT_COLUMNS, most)
 
 
 def _layers(options: Options, model: ModelMetadata) -> list[int] | None:

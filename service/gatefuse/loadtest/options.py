@@ -128,7 +128,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
 def _add_content(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--datatype",
-        type=Datatype.parse,
+        type=Datatype.of_name,
         metavar="|".join(Datatype),
         help="what travels (default: the first model's own)",
     )

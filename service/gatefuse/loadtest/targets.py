@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gatefuse.loadtest.jobs import Target
-from gatefuse.messages import ModelMetadata
+from gatefuse.metadata import ModelMetadata
 
 
 def targets_of(models: Sequence[ModelMetadata], *, evaluated: bool) -> list[Target]:

@@ -150,7 +150,7 @@ dram_bytes = Counter(
 )
 flops = Counter(
     "gatefuse_flops_modelled",
-    "Floating-point operations of the executed kernels' products.",
+    "Floating-point operations of the executed kernels: products, activations, elementwise steps.",
     ["model", "backend", "kernel"],
 )
 transfer_bytes = Counter(

@@ -17,15 +17,18 @@ class Catalogue:
         self,
         dispatcher: Dispatcher,
         default_timeouts_s: Mapping[str, float],
+        max_message_bytes: int,
         regions: Regions | None = None,
     ) -> None:
         """`default_timeouts_s` names every configured model; it holds for calls without a deadline.
 
-        `regions` are the clients' shared memory, None where that is off.
+        Neither a request nor an answer may be longer than `max_message_bytes`. `regions` are the clients' shared
+        memory, None where that is off.
         """
         self.dispatcher = dispatcher
         self.regions = regions
         self.default_timeouts_s = default_timeouts_s
+        self.max_message_bytes = max_message_bytes
         # Where models come and go: which are loaded, and what tells which workers serve a load.
         self.roster: Roster | None = None
         self.serving: Callable[[str], Container[str]] = frozenset

@@ -35,9 +35,15 @@ class Infer:
 
 
 def checked(
-    catalogue: Catalogue, parsed: raw_contents.Parsed, left_s: float | None, now_s: float
+    catalogue: Catalogue,
+    parsed: raw_contents.Parsed,
+    left_s: float | None,
+    now_s: float,
+    frame_bytes: int = 0,
 ) -> tuple[InferRequest, float]:
     """A request that keeps every rule, and its deadline; `left_s` is what its call has left, None if it set no limit.
+
+    `frame_bytes` is what its answer travels in; see `answers.check_answer`.
 
     Raises:
         ServiceError: it breaks a rule, or its model is not loaded.
@@ -47,6 +53,7 @@ def checked(
     if message.model_name not in models:
         catalogue.loaded(message.model_name, message.model_version)
     request = codec.decode(message, models, raw, catalogue.regions)
+    answers.check_answer(request, catalogue.max_message_bytes, frame_bytes)
     if left_s is None:
         left_s = catalogue.default_timeouts_s[request.model.name]
     return request, now_s + left_s

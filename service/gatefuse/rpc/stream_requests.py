@@ -85,7 +85,10 @@ class StreamRequests:
             request, raw = parsed(raw_contents.parse, message)
             ask.model_name = request.model_name
             ask.request_id = request.id[: codec.MAX_ID_LENGTH]
-            asked = checked(self._catalogue, (request, raw), self._left_s(), ask.started_s)
+            asked = checked(
+                *(self._catalogue, (request, raw), self._left_s(), ask.started_s),
+                answers.STREAM_FRAME_BYTES,
+            )
             job = ask.job = self._dispatcher.submit(*asked)
         except Exception as error:
             self._refuse(ask, error)

@@ -12,9 +12,10 @@ import torch
 from gatefuse_kernels.bench import point as point_module
 from gatefuse_kernels.bench.capture import Form, Forward, Graph
 from gatefuse_kernels.bench.copies import Copy, make_copy
+from gatefuse_kernels.bench.errors import WrongAnswerError
 from gatefuse_kernels.bench.options import Options
 from gatefuse_kernels.bench.peers import Peer, all_peers
-from gatefuse_kernels.bench.point import PointBench, WrongAnswerError
+from gatefuse_kernels.bench.point import PointBench
 from gatefuse_kernels.bench.results import Point, Spread, State
 from gatefuse_kernels.bench.timing import Pace, spread
 from gatefuse_kernels.packed import MlpWeights

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from gatefuse_kernels.bench import run as run_module
+from gatefuse_kernels.bench.errors import NoMemoryError
 from gatefuse_kernels.bench.options import Options
-from gatefuse_kernels.bench.run import NoMemoryError, run_bench
+from gatefuse_kernels.bench.run import run_bench
 from gatefuse_kernels.shapes import MlpShape
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")

@@ -20,7 +20,10 @@ def unary_programs() -> list[str]:
     names = [
         name for name, each in OPERATIONS.items() if each.is_function and len(each.operands) == 1
     ]
-    powers = [f"x ** {exponent}" for exponent in ("2", "3", "0.5", "-0.5", "-1", "-2", "1.5", "4")]
+    powers = [
+        f"x ** {exponent}"
+        for exponent in ("0", "1", "2", "3", "0.5", "-0.5", "-1", "-2", "1.5", "4")
+    ]
     others = ["-x", "1 / x", "x / 3", "2 ** x", "x - 1", "where(x > 0, x, 2)", "clamp(x, -1, 1)"]
     limits = ["min(x, 0.25)", "max(x, 0.25)"]
     return [f"{name}(x)" for name in names] + powers + others + limits

@@ -36,16 +36,17 @@ def test_live_values(text: str, live: int) -> None:
 )
 def test_elements_of_a_thread(text: str, per_thread: int) -> None:
     assert choose_tiling(program_of(text), 2, None).elements == per_thread * THREADS
+    assert choose_tiling(program_of(text), 4, None).elements == min(per_thread, 8) * THREADS
 
 
 @pytest.mark.parametrize(
     ("columns", "itemsize", "tile"),
     [
         (4096, 2, (2, 1024)),
-        (4096, 4, (4, 512)),
+        (4096, 4, (2, 512)),
         (688, 2, (2, 1024)),
-        (100, 4, (16, 128)),
-        (1, 4, (2048, 1)),
+        (100, 4, (8, 128)),
+        (1, 4, (1024, 1)),
     ],
 )
 def test_tiles_with_vectors(columns: int, itemsize: int, tile: tuple[int, int]) -> None:

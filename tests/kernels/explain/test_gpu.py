@@ -9,7 +9,7 @@ from gatefuse_kernels.explain.program import explain_program
 from gatefuse_kernels.explain.results import Explanation
 from gatefuse_kernels.explain.roofs import Roofs, roofs_of
 from gatefuse_kernels.expression import parse_program
-from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -37,9 +37,19 @@ def test_an_mlp(roofs: Roofs) -> None:
     assert measured_backends(found) == ["eager", "compiled", "fused", "textbook"]
 
 
-def test_a_program(roofs: Roofs) -> None:
+@pytest.mark.parametrize(
+    ("text", "vectors", "shape"),
+    [
+        ("gelu(x) * s + residual", ("s",), (77, 1000)),
+        ("gelu(x) * 2 + residual", (), (MAX_ROWS + 1, 1)),
+    ],
+    ids=["a vector", "more elements than rows may be"],
+)
+def test_a_program(
+    text: str, vectors: tuple[str, ...], shape: tuple[int, int], roofs: Roofs
+) -> None:
     from gatefuse_kernels.explain.measuring import measure_program
 
-    program = parse_program("gelu(x) * s + residual", {}, ("s",))
-    found = measure_program(program, explain_program(program, 77, 1000, DType.BF16, roofs))
+    program = parse_program(text, {}, vectors)
+    found = measure_program(program, explain_program(program, *shape, DType.BF16, roofs))
     assert measured_backends(found) == ["eager", "compiled", "fused"]

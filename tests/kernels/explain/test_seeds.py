@@ -143,3 +143,12 @@ def test_arithmetic_takes_over_where_the_device_has_little() -> None:
     (point,) = explain_program(program, ELEMENTS, 1, DType.FP32, weak).points
     assert point.form("fused").bound is Bound.ARITHMETIC
     assert "then arithmetic is the limit" in point.advice[1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "share"), [(LLAMA_8B, 1, "100%"), (MlpShape(8, 8), 1 << 24, "0%")], ids=str
+)
+def test_what_is_left_is_weights_only_where_it_is(shape: MlpShape, rows: int, share: str) -> None:
+    """With widths of eight the rows are all there is."""
+    (point,) = explain_mlp(shape, [rows], DType.BF16, H200).points
+    assert f"{share} of what is left are weights" in point.advice[0]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from gatefuse.audit.cases import byte_cases, request_rows
-from gatefuse.config import Batching, ModelConfig, RandomWeights
+from gatefuse.config import Batching, ModelConfig, RandomWeights, VectorFile
 from gatefuse_kernels.audit.cases import MlpCase, ProgramCase
 from gatefuse_kernels.plan import KNOWN_DEVICES, graph_buckets, plans_for
 from gatefuse_kernels.shapes import DType, MlpShape, bucket_for, row_buckets
@@ -39,6 +43,16 @@ def test_an_mlp() -> None:
     assert (case.backend, case.shape, case.rows) == ("fused", MlpShape(4096, 14336), (1, 64))
 
 
+def test_no_row_count_that_was_asked_for_is_not_every_one() -> None:
+    """An MLP of smaller batches than all of them is left out."""
+    small, large = (
+        ModelConfig(name=name, random=RANDOM, batching=Batching(max_batch_rows=most))
+        for name, most in (("small", 63), ("large", 64))
+    )
+    assert [case.model for case in byte_cases([small, large], [64, 65], 10)] == ["large"]
+    assert [case.model for case in byte_cases([small, large], [], 10)] == ["small", "large"]
+
+
 def test_a_program_beyond_l2_and_at_its_largest_batch() -> None:
     model = ModelConfig(
         name="chain",
@@ -60,3 +74,17 @@ def test_a_programs_columns_are_its_vectors() -> None:
     (case,) = byte_cases([model], [], 9)
     assert isinstance(case, ProgramCase)
     assert (case.columns, case.vectors, case.rows) == (3, ("v",), (3, 256))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_programs_columns_are_those_of_its_vectors_file(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    save_file({"bias": torch.ones(7, dtype=dtype)}, tmp_path / "v.safetensors")
+    vector = VectorFile(file=tmp_path / "v.safetensors", tensor="bias")
+    model = ModelConfig(
+        name="chain", kind="elementwise", expression="x + v", constants={"v": vector}
+    )
+    (case,) = byte_cases([model], [], 70)
+    assert isinstance(case, ProgramCase)
+    assert (case.columns, case.rows) == (7, (10, 256))

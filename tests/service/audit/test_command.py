@@ -15,7 +15,12 @@ from gatefuse.audit import command
 from gatefuse_kernels import traffic
 from gatefuse_kernels.audit.cases import Call, call_to_json
 from gatefuse_kernels.audit.report import read_checks
-from gatefuse_kernels.plan import KNOWN_DEVICES
+from gatefuse_kernels.plan import (
+    KNOWN_DEVICES,
+    PLAN_TABLE_VARIABLE,
+    PlanTable,
+    format_table,
+)
 from gatefuse_kernels.shapes import MlpShape
 
 SHAPE = MlpShape(4096, 14336)
@@ -143,6 +148,27 @@ def test_launches_alone_where_there_are_no_counters(
     out = capsys.readouterr().out
     assert "bytes were not audited: " in out
     assert words in out
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize("is_own", [True, False], ids=["the configuration's", "none"])
+def test_bytes_are_of_the_plans_that_are_served(
+    is_own: bool, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the service takes from its configuration, and never from the environment."""
+    text = format_table(PlanTable("NVIDIA H200", (9, 0), 132, ()))
+    (tmp_path / "own.json").write_text(text)
+    monkeypatch.setenv(PLAN_TABLE_VARIABLE, "another.json")
+    if is_own:
+        config.write_text(f"plan_table: own.json\n{CONFIG}")
+    seen = tmp_path / "seen"
+    ncu = fake_ncu(tmp_path, samples.ONE_CALL)
+    ncu.write_text(
+        f"{ncu.read_text()}import os\nname = os.environ[{PLAN_TABLE_VARIABLE!r}]\n"
+        f"Path({str(seen)!r}).write_text(Path(name).read_text() if name else '')\n"
+    )
+    assert cli.main(["audit", str(config), "--ncu", str(ncu)]) == 0
+    assert seen.read_text() == (text if is_own else "")
 
 
 @pytest.mark.usefixtures("on_a_gpu")

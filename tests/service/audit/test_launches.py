@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gatefuse.audit.launches import exported
+import pytest
+
+from gatefuse.audit.launches import _inputs, exported
+from gatefuse.metadata import ModelMetadata, TensorMetadata
 
 TEXT = """\
 # HELP gatefuse_kernel_launches_total Kernels executed on the device.
@@ -29,3 +32,15 @@ def test_replays_by_bucket() -> None:
 
 def test_a_model_that_ran_nothing() -> None:
     assert not exported(TEXT, "gatefuse_kernel_launches_total", "other", "kernel")
+
+
+@pytest.mark.parametrize(
+    ("width", "most", "columns"), [(24, 24, 24), (-1, 8192, 1024), (-1, 40, 40)]
+)
+def test_requests_are_no_wider_than_the_model_takes(width: int, most: int, columns: int) -> None:
+    tensors = tuple(TensorMetadata(name, "FP32", (-1, width)) for name in ("g", "u"))
+    metadata = ModelMetadata("gate", ("1",), "gatefuse", tensors, ())
+    assert {name: x.shape for name, x in _inputs(metadata, 3, most).items()} == {
+        "g": (3, columns),
+        "u": (3, columns),
+    }

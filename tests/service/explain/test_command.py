@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from gatefuse import cli
+from gatefuse_kernels.explain import measuring
+from gatefuse_kernels.explain.roofs import find_device
 
 MLP = ("--hidden", "4096", "--intermediate", "14336", "--device", "h200")
 CHAIN = (
@@ -103,7 +106,18 @@ def test_the_tables_hold_the_seeds_numbers(capsys: pytest.CaptureFixture[str]) -
         ((*MLP, "--elements", "3"), "--elements belongs to an expression"),
         (("--expression", "x", "--flops", "3T"), "given together"),
         ((*MLP, "--flops", "3T", "--bandwidth", "1GB/s"), "has its own roofs"),
-        (("--expression", "open(x)"), "column 1: not a known function"),
+        (
+            ("--expression", "x", "--elements", "63", "--columns", "64"),
+            "63 elements are less than a row of 64 columns",
+        ),
+        (("--expression", "open(x)"), "column 1: open is not a known function"),
+        (("--expression", "x", "--source", "--json"), "--source and --json do not go together"),
+        (
+            ("--expression", "x", "--source", "--plot", "a.svg"),
+            "--source and --plot do not go together",
+        ),
+        (("--expression", "x * w", "--constants", "W=2"), "constant 'W' is not used"),
+        (("--expression", "x * w", "--vectors", "v,w"), "constant 'v' is not used"),
         (("--expression", "x + 1", "--constants", "scale=nan"), "scale"),
     ],
 )
@@ -128,15 +142,38 @@ def test_wrong_usage(
         (("--constants", "scale"), "scale=0.5"),
         (("--elements", "many"), "100M"),
         (("--plot", "roofs.pdf"), "FILE.svg or FILE.png"),
+        (("--bandwidth", "504"), "which has no unit"),
+        (("--constants", "a=1,a=2"), "a is given twice"),
+        (("--vectors", "v,v"), "v is given twice"),
+        (("--expression", "x", "--expression", "u"), "--expression is given twice"),
+        (("--vectors", "a", "--vectors", "b"), "--vectors is given twice"),
     ],
 )
 def test_values_that_are_none(
-    arguments: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(["explain", *arguments])
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_what_cannot_be_measured_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tensor too large for this GPU, for one."""
+
+    def measure(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory\nof which much more could be said")
+
+    h200 = find_device("h200")
+    monkeypatch.setattr(measuring, "gpu_profile", lambda: h200)
+    monkeypatch.setattr(measuring, "measure_program", measure)
+    status = cli.main(["explain", "--expression", "x * 2", "--no-compile", "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0
+    assert err == "gatefuse explain: nothing was measured: RuntimeError: CUDA out of memory\n"
+    assert [each["measured"] for each in json.loads(out)["points"][0]["backends"]] == [None] * 3
 
 
 def test_the_source_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +188,7 @@ def test_the_source_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_picture(
     subject: tuple[str, ...], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "new" / f"roofs.{kind}"
+    path = tmp_path / f"roofs.{kind}"
     status, _, err = explain(capsys, *subject, "--plot", str(path))
     assert (status, err) == (0, f"wrote {path}\n")
     start = {"svg": b"<?xml", "png": b"\x89PNG"}[kind]
@@ -166,6 +203,18 @@ def test_the_same_picture_again(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+@pytest.mark.parametrize("text", ["x", "fp16(x)"])
+def test_no_picture_of_no_arithmetic(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "roofs.svg"
+    status, out, err = explain(capsys, "--expression", text, "--plot", str(path))
+    assert status == 2
+    assert "fused_elementwise" in out
+    assert err == f"gatefuse explain: {text} has no arithmetic to draw under a roof\n"
+    assert not path.exists()
+
+
 def test_a_picture_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +223,49 @@ def test_a_picture_that_cannot_be_written(
     status, _, err = explain(capsys, *CHAIN, "--plot", str(path))
     assert status == 73
     assert "cannot write" in err
+
+
+def test_a_picture_in_a_folder_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "new" / "roofs.svg"
+    status, out, err = explain(capsys, *CHAIN, "--plot", str(path))
+    assert (status, out) == (73, "")
+    assert err == f"gatefuse explain: cannot write {path}: there is no folder {path.parent}\n"
+    assert not path.parent.exists()
+
+
+def test_an_expression_that_starts_with_a_minus(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("--expression", "-x**2"), ("--expression=-x**2",)):
+        assert explained(capsys, *arguments)["subject"] == "-x**2"
+
+
+def test_whole_rows_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--expression", "x * s", "--vectors", "s", "--elements", "10k")
+    _, out, _ = explain(capsys, *arguments)
+    assert "8.19 K elements: 2 rows of 4096 columns" in out
+
+
+def printing_to(stdout: int | IO[bytes]) -> tuple[int, str]:
+    """Status and stderr of the command with this stdout."""
+    command = [sys.executable, "-m", "gatefuse.cli", "explain", *CHAIN, *QUICK]
+    result = subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    return result.returncode, result.stderr
+
+
+def test_output_that_nobody_reads() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert printing_to(writing) == (141, "")
+    os.close(writing)
+
+
+def test_output_that_has_no_room() -> None:
+    with Path("/dev/full").open("wb") as full:
+        status, err = printing_to(full)
+    assert (status, err) == (73, "gatefuse explain: cannot print: No space left on device\n")
 
 
 def without(packages: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -238,6 +238,18 @@ def test_models_are_compared_by_the_rows_that_both_have_answered() -> None:
     assert other.versus_errors.worst_row == pytest.approx(1e-3, rel=0.01)
 
 
+def test_models_are_compared_where_the_first_answered_no_number() -> None:
+    table = np.array([[np.nan, 1.0], [2.0, 3.0]])
+    first = FirstAnswers([table.shape])
+    draw = Draw(0, np.array([0]))
+    first.learn(draw, table[[0]])
+    assert first.compare(draw, table[[0]], 1).relative == 0
+    errors = first.compare(draw, np.array([[np.nan, 2.0]]), 1)
+    assert errors.rows == 1
+    assert errors.worst_row == pytest.approx(1)
+    assert first.compare(Draw(0, np.array([1])), table[[1]], 1).rows == 0
+
+
 def test_what_is_no_number_is_right_where_it_is_expected() -> None:
     expected = np.array([[np.nan, np.inf, 3.0, 4.0], [1.0, -np.inf, 2.0, 2.0]])
     assert compare(expected.astype(np.float32), expected, 1e-3).relative == 0

@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from gatefuse.loadtest.command import EXIT_USAGE, EXIT_WRONG, add_arguments, run
+from gatefuse.loadtest.command import add_arguments, run
+from gatefuse.measuring import EXIT_USAGE, EXIT_WRONG
 
 TRUTH = Path(__file__).resolve().parents[3] / "tiny-llama" / "hidden_states.safetensors"
 QUICK = ("--seconds", "0.5", "--warm-up", "0.1")
@@ -171,10 +172,11 @@ def test_own_bound_on_the_error(fake_url: str) -> None:
         ("fused", ("--exact", "a", "--inputs", "b"), "do not go together"),
         ("fused", ("--no-check", "--max-error", "1"), "do not go together"),
         ("fused", ("--columns", "7"), "the models take rows of 256"),
+        ("gate", ("--columns", "129"), "--columns 129: the models take rows of at most 128"),
         ("fused", ("--exact", "absent.safetensors"), "absent.safetensors"),
         ("fused", ("--exact", str(TRUTH), "--layers", "9"), r"no rows for layers [9]"),
     ],
-    ids=["model", "rate", "exact", "check", "columns", "file", "layer"],
+    ids=["model", "rate", "exact", "check", "columns", "wide", "file", "layer"],
 )
 def test_what_cannot_be_run_says_why(
     fake_url: str,
@@ -241,6 +243,12 @@ def test_an_expression_is_checked_against_float64(
         text = capsys.readouterr().out
         assert "rows checked against the expression in float64" in text
         assert "WRONG" not in text
+
+
+def test_rows_are_no_wider_than_the_model_takes(fake_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    arguments = ("--concurrency", "1", "--datatype", "bf16", "--json", str(path))
+    assert _load(fake_url, "gate", *arguments) == 0
 
 
 def test_a_wrong_answer_to_an_expression_is_found(

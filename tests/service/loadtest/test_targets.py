@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gatefuse.loadtest.targets import targets_of
-from gatefuse.messages import ModelMetadata, TensorMetadata
+from gatefuse.metadata import ModelMetadata, TensorMetadata
 
 
 def _model(

@@ -49,7 +49,7 @@ class ControlledBed(TestBed):
         super().__init__(dispatcher)
         self.control = FakeControl()
         control = Control(self.control, self.control, "traces.jsonl")
-        self.servicer = Servicer(dispatcher, TIMEOUTS_S, control=control)
+        self.servicer = Servicer(dispatcher, TIMEOUTS_S, CONFIG.max_message_bytes, control=control)
         self.server = Server(self.servicer, CONFIG)
 
 

@@ -283,3 +283,19 @@ async def _until(condition: Any) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("not within 5 s")
+
+
+@pytest.mark.asyncio
+async def test_an_answer_above_the_limit_is_refused_before_it_is_computed(bed: TestBed) -> None:
+    worker, stream = bed.worker(), Stream(bed)
+    # The question fits into a message; the answer, which tells its cost, does not.
+    shape = (65400 // 12, 3)
+    rows = Rows(bytes(shape[0] * shape[1] * 4), shape, Datatype.FP32)
+    message = infer_request("ffn", {"hidden_states": rows})
+    await stream.call.write(message.SerializeToString())
+    refusal = await stream.answer()
+    assert "more than max_message_bytes (65536)" in refusal.error_message
+    assert refusal.infer_response.parameters["status"].string_param == "INVALID_ARGUMENT"
+    assert worker.sent == []
+    await stream.call.done_writing()
+    assert await stream.rest() == []

@@ -11,19 +11,20 @@ from pathlib import Path
 import pytest
 from tests.kernels.bench.examples import point, report
 
-from gatefuse import bench_command, cli
+from gatefuse import cli
+from gatefuse.bench import command, kernels
 from gatefuse_kernels.bench import run as run_module
 from gatefuse_kernels.bench.cases import ROWS, SHAPES
+from gatefuse_kernels.bench.errors import NoMemoryError, WrongAnswerError
 from gatefuse_kernels.bench.options import PEERS, Options
 from gatefuse_kernels.bench.results import Report
-from gatefuse_kernels.bench.run import NoMemoryError, WrongAnswerError
 from gatefuse_kernels.shapes import DType, MlpShape
 
 
 def options_of(*arguments: str) -> Options:
     parser = argparse.ArgumentParser()
-    bench_command.add_arguments(parser)
-    return bench_command.options_of(parser.parse_args(["kernels", *arguments]))
+    command.add_arguments(parser)
+    return kernels.options_of(parser.parse_args(["kernels", *arguments]))
 
 
 def test_everything_by_default() -> None:

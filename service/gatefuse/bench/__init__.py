@@ -1,0 +1,1 @@
+"""`gatefuse bench`: what this machine's GPU does with the kernels, measured."""
