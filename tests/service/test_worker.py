@@ -297,7 +297,7 @@ def test_models_that_take_too_long_to_describe_are_refused_at_the_start(tmp_path
         ModelConfig(
             name=f"m{number}",
             kind="elementwise",
-            expression="x * constant_000",
+            expression=f"x * ({' + '.join(constants)})",
             constants=constants,
             backend="eager",
             max_columns=8,
