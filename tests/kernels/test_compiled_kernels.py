@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-
-Facts = dict[str, Any]
+from tests.kernels.aot.running import Facts, facts_of, offenders
 
 # The first run compiles for a minute or two; later ones find what did not change in the cache.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 SHARED_LIMIT_BYTES = {
     80: 166_912,
     86: 101_376,
@@ -37,23 +30,7 @@ BY_TENSOR_CORES = {
 
 @pytest.fixture(scope="module")
 def variants() -> list[Facts]:
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment.setdefault("TRITON_CACHE_DIR", str(ROOT / ".cache" / "triton"))
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.aot"],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=840,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def offenders(variants: list[Facts], broken: Callable[[Facts], bool]) -> list[Facts]:
-    return [variant for variant in variants if broken(variant)]
+    return facts_of("tests.kernels.aot", timeout_s=840)
 
 
 def test_the_matrix_is_complete(variants: list[Facts]) -> None:

@@ -3,12 +3,13 @@
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import Variant, kernel
+from gatefuse_kernels.jit import kernel
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.overlap import wait_for_h
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, store_sum
 from gatefuse_kernels.swiglu.tiles import product, tile_of_program
+from gatefuse_kernels.swiglu.variants import down_variant
 
 
 @kernel
@@ -104,24 +105,7 @@ class Down:
         self._weight = weights.down
         self._tile = tile
         self._workspace = workspace
-        is_overlapped = overlap is not Overlap.NONE
-        self._variant = Variant(
-            swiglu_down,
-            {
-                "HIDDEN": weights.shape.hidden,
-                "INTERMEDIATE": weights.shape.intermediate,
-                "BLOCK_ROWS": tile.rows,
-                "BLOCK_COLUMNS": tile.columns,
-                "BLOCK_INNER": tile.inner,
-                "SWAPPED": tile.swapped,
-                "GROUP": tile.group,
-                "SPLITS": tile.splits,
-                "IS_OVERLAPPED": is_overlapped,
-            },
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-            launch_pdl=is_overlapped,
-        )
+        self._variant = down_variant(swiglu_down, weights, tile, overlap)
 
     def __call__(self, h: torch.Tensor, out: torch.Tensor) -> None:
         """Compute out `[M, H]`, fully overwritten, of h `[M, I]` on the current stream and device.

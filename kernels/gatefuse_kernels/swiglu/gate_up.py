@@ -3,11 +3,12 @@
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import Variant, kernel
+from gatefuse_kernels.jit import kernel
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
+from gatefuse_kernels.swiglu.variants import gate_up_variant
 
 
 @kernel
@@ -88,23 +89,7 @@ class GateUp:
         """Launch nothing yet; `overlap` says when a dependent down may start."""
         self._weight = weights.gate_up
         self._tile = tile
-        self._variant = Variant(
-            swiglu_gate_up,
-            {
-                "HIDDEN": weights.shape.hidden,
-                "INTERMEDIATE": weights.shape.intermediate,
-                "ACTIVATION": weights.activation.value,
-                "BLOCK_ROWS": tile.rows,
-                "BLOCK_COLUMNS": tile.columns,
-                "BLOCK_INNER": tile.inner,
-                "SWAPPED": tile.swapped,
-                "GROUP": tile.group,
-                "STARTS_EARLY": overlap is Overlap.EARLY,
-                "STARTS_LATE": overlap is Overlap.LATE,
-            },
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-        )
+        self._variant = gate_up_variant(swiglu_gate_up, weights, tile, overlap)
 
     def __call__(self, x: torch.Tensor, h: torch.Tensor) -> None:
         """Compute h `[M, I]`, fully overwritten, of x `[M, H]` on the current stream and device.

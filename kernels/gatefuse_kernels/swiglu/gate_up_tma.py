@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import Variant, device, kernel
+from gatefuse_kernels.jit import device, kernel
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.plan.device import DeviceProfile
@@ -20,6 +20,7 @@ from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.shared_tiles import first_of_stretch, put_together
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace
 from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
+from gatefuse_kernels.swiglu.variants import gate_up_variant
 
 _FEWEST_STEPS = 4
 """Of a tile that is worth sharing; with one, Triton 3.6 cannot compile what shares it."""
@@ -232,24 +233,9 @@ class GateUpTma:
         self._workspace = workspace
         self._at_once = side_by_side(tile, GATE_UP_PRODUCTS, weights.dtype.itemsize, device)
         self._weight = describe(weights.gate_up, tile.columns, tile.inner)
-        self._variant = Variant(
-            swiglu_gate_up_tma,
-            {
-                "HIDDEN": weights.shape.hidden,
-                "INTERMEDIATE": weights.shape.intermediate,
-                "ACTIVATION": weights.activation.value,
-                "BLOCK_ROWS": tile.rows,
-                "BLOCK_COLUMNS": tile.columns,
-                "BLOCK_INNER": tile.inner,
-                "SWAPPED": tile.swapped,
-                "GROUP": tile.group,
-                # By the tile, not by what is shared at this M: a row count must not make a variant.
-                "SHARES": tile.share_tail,
-                "STARTS_EARLY": overlap is Overlap.EARLY,
-                "STARTS_LATE": overlap is Overlap.LATE,
-            },
-            num_warps=tile.warps,
-            num_stages=tile.stages,
+        # By the tile, not by what is shared at this M: a row count must not make a variant.
+        self._variant = gate_up_variant(
+            swiglu_gate_up_tma, weights, tile, overlap, SHARES=tile.share_tail
         )
 
     def __call__(self, x: torch.Tensor, h: torch.Tensor) -> None:

@@ -176,6 +176,7 @@ def test_nothing_to_do_launches_nothing(shape: tuple[int, int]) -> None:
     ledger = Ledger()
     program = parse_program("x * 2", {})
     call = build(program, {}, DType.FP32, ledger)
+    # A launch would now fail.
     call._kernel = None  # type: ignore[assignment]
     call([torch.empty(shape)], [torch.empty(shape)])
     assert ledger.drain() == []
@@ -232,6 +233,7 @@ def _launch_program(kernel: object, grid: tuple[int, ...], program: int) -> obje
             __import__("numpy").array([program], dtype="int32"), interpreter.tl.int32
         )
         try:
+            # The interpreter's kernel, for which Triton has no type.
             kernel[(1,)](*arguments, **options)  # type: ignore[index]
         finally:
             builder.create_get_program_id = original

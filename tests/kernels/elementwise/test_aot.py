@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
-
-Facts = dict[str, Any]
+from tests.kernels.aot.running import Facts, facts_of, offenders
 
 # The first run compiles for a minute; later ones find what did not change in the cache.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[3]
 BRIEF = ("linear", "silu", "gelu", "gelu_tanh", "twelve", "vectors")
 """Chains as they are served; the others are there to be hard."""
 
 
 @pytest.fixture(scope="module")
 def kernels() -> list[Facts]:
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment.setdefault("TRITON_CACHE_DIR", str(ROOT / ".cache" / "triton"))
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.elementwise.aot"],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=560,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def offenders(kernels: list[Facts], broken: Callable[[Facts], bool]) -> list[Facts]:
-    return [each for each in kernels if broken(each)]
+    return facts_of("tests.kernels.elementwise.aot", timeout_s=560)
 
 
 def test_every_chain_is_one_kernel(kernels: list[Facts]) -> None:

@@ -16,6 +16,7 @@ from gatefuse_kernels.traffic import passes, program_traffic
 
 
 def met(name: str, ours_us: float, **options: object) -> dict[str, bool]:
+    # The options are `result`'s own, of several types; a dict cannot say which is which.
     found = result(name, ours_us, **options)  # type: ignore[arg-type]
     return {verdict.line: verdict.is_met for verdict in found.verdicts}
 

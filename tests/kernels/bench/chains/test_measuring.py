@@ -55,6 +55,7 @@ class Fakes:
 
     def _build(self, backend: str, *given: object, **named: object) -> object:
         # Eager counts in the ledger as on a GPU; blocks are one launch, as the fused kernel is.
+        # Stands in for `build_elementwise`: whatever it is given is handed on.
         made = build_elementwise(backend, *given, **named)  # type: ignore[arg-type]
         if backend == "eager":
             return made
