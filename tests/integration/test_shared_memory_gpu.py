@@ -173,8 +173,8 @@ def test_tritonclients_own_utilities(client: Client) -> None:
         cuda_shm.set_shared_memory_region(handle, [a, b])
         inputs, outputs = _tensors("gpu")
         client.infer("gate", inputs, outputs=outputs)
-        z = cuda_shm.get_contents_as_numpy(handle, np.float32, [ROWS, COLUMNS], offset=3 * BYTES)
-        np.testing.assert_array_equal(z, a - 2 * b)
+        found = cuda_shm.get_contents_as_numpy(handle, np.float32, [4, ROWS, COLUMNS])
+        np.testing.assert_array_equal(found[3], a - 2 * b)
         client.unregister_cuda_shared_memory("gpu")
     finally:
         cuda_shm.destroy_shared_memory_region(handle)

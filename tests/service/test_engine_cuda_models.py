@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -70,8 +72,14 @@ class Bench:
         )
 
 
-def test_a_model_is_added_beside_batches_whose_answers_stay_right() -> None:
-    bench = Bench()
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.engine.detach(made.arena)
+
+
+def test_a_model_is_added_beside_batches_whose_answers_stay_right(bench: Bench) -> None:
     expected = [bench.run(0, layer) for layer in range(2)]
     assert all(bench.is_right(expected[layer], 1024, layer) for layer in range(2))
     installs = []
@@ -97,10 +105,7 @@ def test_a_model_is_added_beside_batches_whose_answers_stay_right() -> None:
     np.testing.assert_array_equal(bench.run(0, 0), expected[0])
 
 
-def test_memory_is_free_when_a_model_is_gone() -> None:
-    import gc
-
-    bench = Bench()
+def test_memory_is_free_when_a_model_is_gone(bench: Bench) -> None:
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()

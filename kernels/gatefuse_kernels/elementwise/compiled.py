@@ -145,9 +145,10 @@ def _compiled(program: Program, dtype: str, device: torch.device) -> _Run:
         code, elementwise.__globals__, code.co_name, None, elementwise.__closure__
     )
     rounds = any(step.op in CASTS for step in program.steps)
-    # Without this Inductor leaves out a cast to 16 bits that is followed by one back.
+    # Without this Inductor leaves out a cast to 16 bits that is followed by one back, and lets its GPU kernels round
+    # a product and a sum as one.
     options: dict[str, str | int | bool | Callable[..., object]] = {
-        "emulate_precision_casts": rounds
+        "emulate_precision_casts": rounds or device.type == "cuda"
     }
     compiled = torch.compile(function, dynamic=True, fullgraph=True, options=options)
     return _quietly(cast(_Run, compiled)) if rounds else cast(_Run, compiled)

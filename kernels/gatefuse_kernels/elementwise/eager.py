@@ -76,7 +76,9 @@ class EagerElementwise:
             torch.bool if each is None else dtypes.to_torch(each)
             for each in step_types(program, setting.dtype)
         ]
-        self._constants = [self._prepare(step) for step in program.steps]
+        self._constants = [
+            self._prepare(step, kind) for step, kind in zip(program.steps, self._types, strict=True)
+        ]
         # The first output that is a step of whole rows in the right type is written by that step.
         self._targets: dict[int, int] = {}
         self._copies: list[tuple[int, Operand]] = []
@@ -147,9 +149,9 @@ class EagerElementwise:
         shape = like.shape if self._full[step] else like.shape[1:]
         return torch.empty(shape, dtype=self._types[step], device=like.device)
 
-    def _prepare(self, step: Step) -> list[float | torch.Tensor | None]:
+    def _prepare(self, step: Step, result: torch.dtype) -> list[float | torch.Tensor | None]:
         """The step's constants as its op takes them; a zero-dimensional tensor does not promote."""
-        setting = self._setting
+        device = self._setting.device
         has_plain_limits = step.op == "clamp" and all(
             isinstance(each, float) == (place > 0) for place, each in enumerate(step.operands)
         )
@@ -162,8 +164,8 @@ class EagerElementwise:
                 # A number of Python's: some powers have kernels of their own.
                 return operand
             if step.op in _TERNARY:
-                # These take no tensor of another device.
-                return torch.tensor(operand, dtype=setting.torch_dtype, device=setting.device)
+                # These take no tensor of another device; one of another type would be a launch more.
+                return torch.tensor(operand, dtype=result, device=device)
             # On the CPU it rides along as a kernel argument.
             return torch.tensor(operand, dtype=torch.float64)
 

@@ -13,8 +13,9 @@ from gatefuse_kernels.plan import MAX_GRID
 
 _VECTOR_BYTES = 16
 
-_OPTIONS = {"num_warps": WARPS, "enable_reflect_ftz": False}
-"""Denormal numbers stay what they are in libdevice's functions, too, as in torch's kernels."""
+_OPTIONS = {"num_warps": WARPS, "enable_reflect_ftz": False, "enable_fp_fusion": False}
+"""Denormal numbers stay what they are in libdevice's functions, too, as in torch's kernels. And a product
+that is too large is infinite before anything is added to it: no op of the expression melts into the next."""
 
 
 class FusedElementwise:

@@ -11,6 +11,7 @@ A tensor that a step takes twice is read once. Per-column constants `[C]` are re
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from gatefuse_kernels.expression import OPERATIONS, Operand, Program
@@ -58,11 +59,17 @@ def program_traffic(
 def _step_by_step(named: "_Named") -> Iterator[KernelTraffic]:
     program = named.program
     for number, step in enumerate(program.steps):
+        reads = named.reads(step.operands)
+        if step.op == "where":
+            # torch makes its operands one type by copies; its other ops convert what they load.
+            for operand in step.operands[1:]:
+                if isinstance(operand, float) or not named.differs(operand, number):
+                    continue
+                source, copy = named.transfer(operand), named.converted(operand, number)
+                yield KernelTraffic("eager_cast", (source,), (copy,), 0)
+                reads = tuple(copy if each == source else each for each in reads)
         yield KernelTraffic(
-            f"eager_{step.op}",
-            named.reads(step.operands),
-            (named.transfer(number),),
-            named.flops(number),
+            f"eager_{step.op}", reads, (named.transfer(number),), named.flops(number)
         )
     for name, result in zip(program.outputs, program.results, strict=True):
         if not named.is_written_by_step(name, result):
@@ -76,6 +83,7 @@ class _Named:
         self.program = program
         self._rows = rows
         self._columns = columns
+        self._dtype = dtype
         self._itemsize = dtype.itemsize
         self._types = step_types(program, dtype)
         self._is_full = program.full_steps()
@@ -102,6 +110,22 @@ class _Named:
         """One of each tensor; numbers ride along as arguments."""
         tensors = (each for each in operands if isinstance(each, str | int))
         return tuple(dict.fromkeys(self.transfer(each) for each in tensors))
+
+    def differs(self, operand: str | int, step: int) -> bool:
+        """Whether an operand's type is not that of a step's result."""
+        return self._type_of(operand) is not self._types[step]
+
+    def converted(self, operand: str | int, step: int) -> Transfer:
+        """Of a copy of an operand in the type of a step's result."""
+        kind, result = self._type_of(operand), self._types[step]
+        assert kind is not None
+        assert result is not None
+        read = self.transfer(operand)
+        nbytes = read.nbytes // kind.itemsize * result.itemsize
+        return replace(read, tensor=f"{read.tensor}_{result}", nbytes=nbytes)
+
+    def _type_of(self, operand: str | int) -> DType | None:
+        return self._dtype if isinstance(operand, str) else self._types[operand]
 
     def transfer(self, operand: str | int) -> Transfer:
         """Of an input, a per-column constant or a step's result."""

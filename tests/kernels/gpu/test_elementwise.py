@@ -94,7 +94,9 @@ def test_launches_equal_the_profilers(text: str, backend: str, dtype: DType) -> 
     names = profiled(lambda: call(inputs, outputs))
     assert counted(ledger) == len(names), names
     if backend == "eager":
-        assert len(names) == CHAINS[text], names
+        # The sum of fp32 and fp16 is fp32: what is wanted in 16 bits is a copy more.
+        copies = "fp32" in text and dtype is not DType.FP32
+        assert len(names) == CHAINS[text] + copies, names
     if backend == "fused":
         assert names == ["fused_elementwise"]
 

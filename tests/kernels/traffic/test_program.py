@@ -56,6 +56,19 @@ def test_a_tensor_that_is_taken_twice_is_read_once() -> None:
     assert launch.reads == (Transfer("x", TENSOR),)
 
 
+def test_a_selection_copies_what_has_another_type() -> None:
+    """Of bf16 t and fp16 v both become fp32 first; a constant has the right type from the start."""
+    text = "t = bf16(x); y = where(t > 0, t, v); z = where(t > 0, t, 1)"
+    found = launches(text, dtype=DType.FP16)
+    names = [launch.kernel for launch in found]
+    casts = [launch for launch in found if launch.kernel == "eager_cast"]
+    assert names.count("eager_cast") == 2
+    assert [launch.bytes_moved for launch in casts] == [ROWS * COLUMNS * (2 + 4), COLUMNS * (2 + 4)]
+    first, second = (launch for launch in found if launch.kernel == "eager_where")
+    assert sum(read.nbytes for read in first.reads) == (1 + 4) * ROWS * COLUMNS + 4 * COLUMNS
+    assert sum(read.nbytes for read in second.reads) == (1 + 2) * ROWS * COLUMNS
+
+
 def test_a_vector_is_read_and_is_no_trip() -> None:
     (launch,) = launches("x * v")
     assert launch.reads == (Transfer("x", TENSOR), Transfer("v", COLUMNS * 4, trips=0))
