@@ -257,10 +257,15 @@ def test_regions_outlive_any_process(
     assert statuses <= {"StatusCode.UNAVAILABLE"}
 
 
-def test_off_unless_allowed(start: Start, memory: Memory) -> None:
-    model = {"name": "gate", "kind": "elementwise", "expression": "a + b", "columns": COLUMNS}
-    service = start({"device": "cpu", "models": [model]})
-    with Client(service.url) as client:
+@pytest.fixture(scope="module")
+def forbidding(start: Start) -> Service:
+    """A server that was not told to allow it."""
+    model = {"name": "gate", "kind": "elementwise", "expression": "a + b", "backend": "eager"}
+    return start({"device": "cpu", "models": [{**model, "dtype": "fp32"}]})
+
+
+def test_off_unless_allowed(forbidding: Service, memory: Memory) -> None:
+    with Client(forbidding.url) as client:
         assert "system_shared_memory" not in client.get_server_metadata().extensions
         for call in (
             lambda: memory.register(client),
@@ -321,15 +326,13 @@ def test_our_streams_and_asyncio_client_share_too(service: Service) -> None:
     assert not _ours()
 
 
-def test_our_client_without_shared_memory_at_the_server(start: Start) -> None:
-    model = {"name": "gate", "kind": "elementwise", "expression": "a + b", "backend": "eager"}
-    service = start({"device": "cpu", "models": [{**model, "dtype": "fp32"}]})
+def test_our_client_without_shared_memory_at_the_server(forbidding: Service) -> None:
     a, b = LARGE_X
-    with OurClient(service.url) as client:
+    with OurClient(forbidding.url) as client:
         np.testing.assert_array_equal(client.infer("gate", {"a": a, "b": b}).output, a + b)
         assert not _ours()
     with (
-        OurClient(service.url, shared_memory="on") as client,
+        OurClient(forbidding.url, shared_memory="on") as client,
         pytest.raises(InferenceError, match="--allow-client-shm"),
     ):
         client.infer("gate", {"a": a, "b": b})

@@ -87,26 +87,27 @@ class _MlpCompiler:
         self._shape = shape
         self._device = device
         hidden, intermediate = shape.hidden, shape.intermediate
-        weights = MlpWeights(
+        self._weights = MlpWeights(
             self._matrix(2 * intermediate, hidden),
             self._matrix(hidden, intermediate),
             Activation.SILU,
         )
-        self._launcher = Launcher(weights, device)
 
     def compile(self, plan: Plan, rows: int) -> tuple[Compiled, ...]:
         """Our own launches of a plan; a library's kernels are the library's."""
         x, out = (self._matrix(rows, self._shape.hidden) for _ in range(2))
         h = self._matrix(rows, self._shape.intermediate)
+        # A launcher of its own: one that has launched a tile before does not go by the compiler again.
+        launcher = Launcher(self._weights, self._device)
 
         def launch() -> None:
             if plan.algorithm is Algorithm.TEXTBOOK:
-                self._launcher.run(plan, x, out)
+                launcher.run(plan, x, out)
                 return
             if plan.gate_up is not None:
-                self._launcher.gate_up(x, h, plan.gate_up, plan.overlap)
+                launcher.gate_up(x, h, plan.gate_up, plan.overlap)
             if plan.down is not None:
-                self._launcher.down(h, out, plan.down, plan.overlap)
+                launcher.down(h, out, plan.down, plan.overlap)
 
         return compile_launches(launch, self._device)
 

@@ -14,6 +14,7 @@ from gatefuse_kernels.shapes import MAX_ROWS, MlpShape
 
 _BUCKET_STEP = 16
 _STEPS_A_DOUBLING = 64
+_L2_TIMES = 32
 _FREE_COLUMNS = 4096
 """Of a program whose columns nobody fixed."""
 
@@ -38,7 +39,7 @@ def request_rows(max_batch_rows: int) -> tuple[int, ...]:
 
 
 def byte_cases(
-    models: Sequence[ModelConfig], rows: Sequence[int], elements: int
+    models: Sequence[ModelConfig], rows: Sequence[int], elements: int | None, l2_bytes: int
 ) -> tuple[Case, ...]:
     """What the counters look at: MLPs at `rows`, programs at `elements` and at their largest batch.
 
@@ -46,10 +47,14 @@ def byte_cases(
         models: of the configuration.
         rows: of MLPs, those above a model's largest batch left out, and with all of them the model; none
             for every graph's.
-        elements: of each tensor of a program.
+        elements: of each tensor of a program; None for as many as fill L2 32 times. What a kernel wrote last is
+            still there when it ends and does not count as written: so it is a thirtieth at most.
+        l2_bytes: of the device.
     """
     return tuple(
-        _mlp(model, rows) if model.is_mlp else _program(model, elements)
+        _mlp(model, rows)
+        if model.is_mlp
+        else _program(model, elements or _L2_TIMES * l2_bytes // model.dtype.itemsize)
         for model in models
         # An MLP without row counts would stand for all of its graphs, which is not what was asked.
         if not (model.is_mlp and rows and min(rows) > model.batching.max_batch_rows)

@@ -52,12 +52,13 @@ class _Bytes:
 
 def run(arguments: argparse.Namespace) -> int:
     """Audits; returns the exit status."""
-    if gpu_profile() is None:
+    device = gpu_profile()
+    if device is None:
         _say("no CUDA device: launches and bytes are audited on a GPU")
         return EXIT_UNAVAILABLE
     try:
         config = load_config(arguments.config)
-        report = _audit(arguments, config)
+        report = _audit(arguments, config, device.l2_bytes)
     except (ConfigError, CheckpointError) as error:
         _say(str(error))
         return EXIT_CONFIG
@@ -73,13 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report.is_equal else EXIT_WRONG
 
 
-def _audit(arguments: argparse.Namespace, config: ServiceConfig) -> AuditReport:
+def _audit(arguments: argparse.Namespace, config: ServiceConfig, l2_bytes: int) -> AuditReport:
     with tempfile.TemporaryDirectory(prefix="gatefuse-audit-") as folder:
         served = _serve_profiled(arguments.config, Path(folder))
         if arguments.launches_only:
             found = _Bytes(note="--launches-only")
         else:
-            found = _count_bytes(arguments, config, Path(folder))
+            found = _count_bytes(arguments, config, l2_bytes, Path(folder))
     command = shlex.join(["gatefuse", "audit", arguments.config.name, *_given(arguments)])
     return AuditReport(
         facts={"date": time.strftime("%Y-%m-%d"), "command": command, **served["facts"]},
@@ -99,7 +100,8 @@ def _given(arguments: argparse.Namespace) -> list[str]:
     """The options that decide what is audited; no paths."""
     rows = ["--rows", ",".join(map(str, arguments.rows))] if arguments.rows else []
     only = ["--launches-only"] if arguments.launches_only else []
-    return [*rows, "--elements", str(arguments.elements), *only]
+    elements = ["--elements", str(arguments.elements)] if arguments.elements else []
+    return [*rows, *elements, *only]
 
 
 def _serve_profiled(config: Path, folder: Path) -> dict[str, Any]:
@@ -111,13 +113,15 @@ def _serve_profiled(config: Path, folder: Path) -> dict[str, Any]:
     return found
 
 
-def _count_bytes(arguments: argparse.Namespace, config: ServiceConfig, folder: Path) -> _Bytes:
+def _count_bytes(
+    arguments: argparse.Namespace, config: ServiceConfig, l2_bytes: int, folder: Path
+) -> _Bytes:
     tool = shutil.which(arguments.ncu)
     if tool is None:
         return _Bytes(
             note=f"{arguments.ncu} is not there: install Nsight Compute, or name it with --ncu"
         )
-    cases = byte_cases(config.models, arguments.rows, arguments.elements)
+    cases = byte_cases(config.models, arguments.rows, arguments.elements, l2_bytes)
     cases_path, calls_path = folder / "cases.json", folder / "calls.json"
     cases_path.write_text(json.dumps([case_to_json(case) for case in cases]), encoding="utf-8")
     work = [sys.executable, "-m", "gatefuse_kernels.audit.child", str(cases_path), str(calls_path)]

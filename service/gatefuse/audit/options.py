@@ -40,9 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--elements",
         type=_elements,
-        default=100_000_000,
         metavar="N",
-        help="size of an elementwise model's tensors under the counters (default: 100M)",
+        help="size of an elementwise model's tensors under the counters (default: 32 times L2)",
     )
     add("--launches-only", action="store_true", help="leave the bytes out")
     add("--ncu", default="ncu", metavar="FILE", help="Nsight Compute (default: ncu on the PATH)")

@@ -50,7 +50,13 @@ class AioConnection:
     async def finish(self, timeout_s: float) -> None:
         """Says that there are no more requests, and waits for the answers that are still due."""
         self._requests.put_nowait(None)
-        await asyncio.wait([self._reader], timeout=timeout_s)
+        futures = [waiter.future for waiter in self._pending.waiters()]
+        due = [future for future in futures if not future.done()]
+        if len(due) == len(futures):
+            await asyncio.wait([self._reader], timeout=timeout_s)
+        elif due:
+            # The server would not end the call before it has answered those, too, who gave up waiting.
+            await asyncio.wait(due, timeout=timeout_s)
         await self.cancel()
 
     async def cancel(self) -> None:

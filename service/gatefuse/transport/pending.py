@@ -46,10 +46,14 @@ class Pending(Generic[_Waiter]):
         """Returns the waiter and forgets it; None if nobody waits under that id."""
         return self._waiters.pop(request_id, None)
 
+    def waiters(self) -> list[_Waiter]:
+        """Returns those who have no answer yet."""
+        return list(self._waiters.values())
+
     def end(self) -> list[_Waiter]:
         """The stream is over: returns those who will get no answer."""
         self._ended = True
-        left = list(self._waiters.values())
+        left = self.waiters()
         self._waiters.clear()
         return left
 

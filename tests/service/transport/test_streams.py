@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -167,11 +168,12 @@ async def test_asyncio_refusals_and_breaks(aio_client: AioClient) -> None:
         assert absent.code is grpc.StatusCode.NOT_FOUND
         assert isinstance(good, Result)
         broken = await asyncio.gather(
-            stream.infer("slow", x, layer=0),
+            stream.infer("slow", {"x": x}, layer=0),
             stream.infer("breaker", {"x": x}),
             return_exceptions=True,
         )
-        assert [type(error) for error in broken] == [InferenceError] * 2
+        codes = [error.code for error in broken if isinstance(error, InferenceError)]
+        assert codes == [grpc.StatusCode.UNAVAILABLE] * 2
         _check([x], [await stream.infer("identity", x)])
 
 
@@ -188,6 +190,7 @@ async def test_asyncio_deadlines_and_cancelled_tasks(aio_client: AioClient) -> N
         with pytest.raises(asyncio.CancelledError):
             await task
         _check([x], [await stream.infer("identity", x)])
-        await stream.close(wait=False)
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < 5, "nobody waits for what was given up"
     with pytest.raises(RuntimeError, match="closed"):
         await stream.infer("identity", x)
