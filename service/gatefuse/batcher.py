@@ -13,6 +13,7 @@ from typing import Any
 from gatefuse.company import Company
 from gatefuse.queue_policy import NO_POLICY, NO_PRIORITIES, Priorities, QueuePolicy, TimeoutAction
 from gatefuse.row_queue import BatchKey, RowQueue, Work
+from gatefuse.trace_context import BatchTrace
 
 __all__ = ["BatchKey", "Batcher", "Limits", "Sealed", "Trigger", "Work"]
 
@@ -47,6 +48,7 @@ class Sealed:
     trigger: Trigger
     input_s: float = 0.0
     moves: tuple[Any, ...] = ()  # of rows that a device moves to or from clients' memory by itself
+    trace: BatchTrace | None = None  # where spans of one of its requests are kept
 
 
 class Batcher:

@@ -80,6 +80,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="where traces of requests go once a client turns them on (default: nowhere)",
     )
+    parser.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="export spans of requests to this OpenTelemetry collector, over OTLP/HTTP (default: nowhere)",
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), help="of the lines on stderr (default: text)"
+    )
     parser.add_argument("--ray-address", help="join this Ray cluster instead of starting one")
     parser.set_defaults(run=_serve)
 
@@ -100,11 +108,14 @@ def _serve(options: argparse.Namespace) -> int:
             "allow_client_shm",
             "model_control",
             "trace_file",
+            "log_format",
         )
         if (value := getattr(options, key)) is not None
     }
     try:
         config = load_config(options.config).with_overrides(overrides)
+        if options.otlp is not None:
+            config = config.traced_to(options.otlp)
         audited = read_checks(options.audit_file) if options.audit_file else {}
         serve(config, options.ray_address, audited)
     except (AuditFileError, ConfigError, StartupError) as error:

@@ -64,7 +64,7 @@ class Cluster:
         """
         self._config = _with_fixed_port(config)
         self._run_dir = run_dir
-        _start_ray(ray_address)
+        _start_ray(ray_address, own_log=config.log_format == "text")
         self._device = self._choose_device()
         try:
             placement = place(config.models, config.worker_count)
@@ -230,16 +230,17 @@ def _with_fixed_port(config: ServiceConfig) -> ServiceConfig:
         return config.with_overrides({"grpc_port": sock.getsockname()[1]})
 
 
-def _start_ray(address: str | None) -> None:
+def _start_ray(address: str | None, *, own_log: bool) -> None:
+    """Starts or joins Ray; with `own_log` its lines look as Ray makes them, else as the service's own."""
     # Ray's own processes inherit this environment, and some of them would add their metrics to ours.
     metrics_dir = os.environ.pop("PROMETHEUS_MULTIPROC_DIR")
     try:
-        _init_ray(address)
+        _init_ray(address, own_log)
     finally:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics_dir
 
 
-def _init_ray(address: str | None) -> None:
+def _init_ray(address: str | None, own_log: bool) -> None:
     if address is None:
         ray.init(
             include_dashboard=False,
@@ -247,9 +248,10 @@ def _init_ray(address: str | None) -> None:
             _node_ip_address="127.0.0.1",
             object_store_memory=100 * 2**20,
             log_to_driver=True,
+            configure_logging=own_log,
         )
     else:
-        ray.init(address=address, log_to_driver=True)
+        ray.init(address=address, log_to_driver=True, configure_logging=own_log)
 
 
 def _pinned_here() -> dict[str, Any]:

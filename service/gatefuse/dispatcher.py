@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from gatefuse import metrics
 from gatefuse.batcher import Batcher, Limits, Sealed
@@ -19,6 +20,7 @@ from gatefuse.link import DoneMessage, ServedModel, Status
 from gatefuse.loads import Loads
 from gatefuse.rows import batch_layout, read_piece, write_batch
 from gatefuse.statistics import BatchTimes, StatisticsBook
+from gatefuse.telemetry import BatchTraces, Exchange
 from gatefuse.worker_port import Slot, WorkerPort
 
 log = logging.getLogger(__name__)
@@ -50,9 +52,7 @@ class Dispatcher:
         self._pump_scheduled = False
         self._ripe_timer: asyncio.TimerHandle | None = None
         self._jobs = Jobs(loop, clock, self._batcher, self._loads)
-        self.trace: Callable[[Job, float], None] | None = (
-            None  # gets each answered job, and when that was
-        )
+        self.batch_traces = BatchTraces()
         self.models: Mapping[str, ServedModel] = self._loads.current
 
     def __repr__(self) -> str:
@@ -105,6 +105,7 @@ class Dispatcher:
             alive = [work for work in sealed.works if not work.job.future.done()]
             again = [work for work in alive if work.attempts < MAX_ATTEMPTS]
             self._batcher.requeue(again)
+            self.batch_traces.failed(worker, sealed, "lost", self._clock())
             for work in alive:
                 if work.attempts >= MAX_ATTEMPTS:
                     work.job.fail(NoReplica("the workers that took these rows failed"))
@@ -130,14 +131,16 @@ class Dispatcher:
         if not self._batcher.empty:
             self._schedule_pump()
 
-    async def infer(self, request: InferRequest, deadline_s: float) -> tuple[Outputs, Cost]:
-        """Queues a request and waits for its rows, in the request's datatype.
+    async def infer(
+        self, request: InferRequest, deadline_s: float, exchange: Exchange | None = None
+    ) -> tuple[Outputs, Cost]:
+        """Queues a request, part of `exchange`, and waits for its rows, in the request's datatype.
 
         Raises:
             ServiceError: admission refused it, its deadline passed, or the device failed.
             asyncio.CancelledError: the caller left; every trace of the request is taken out.
         """
-        job = self.submit(request, deadline_s)
+        job = self.submit(request, deadline_s, exchange)
         try:
             outputs = await job.future
         except asyncio.CancelledError:
@@ -145,10 +148,12 @@ class Dispatcher:
             raise
         finally:
             self._jobs.forget(job)
-        self._note_answer(job, outputs)
+        self._jobs.note_answer(job, outputs)
         return outputs, job.cost
 
-    def submit(self, request: InferRequest, deadline_s: float) -> Job:
+    def submit(
+        self, request: InferRequest, deadline_s: float, exchange: Exchange | None = None
+    ) -> Job:
         """Queues a request. When its job's future is done, `take_answer` is to be called, or `abandon` before that.
 
         Raises:
@@ -157,6 +162,8 @@ class Dispatcher:
         key = request.model.key
         ready = any(key in worker.models for worker in self._workers)
         job = self._jobs.accept(request, deadline_s, ready=ready)
+        if exchange is not None:
+            exchange.job, job.trace = job, exchange.trace
         self._schedule_pump()
         if self.alone:
             self._pump()  # nobody else is here to share a batch with
@@ -171,7 +178,7 @@ class Dispatcher:
         """
         self._jobs.forget(job)
         outputs = job.future.result()
-        self._note_answer(job, outputs)
+        self._jobs.note_answer(job, outputs)
         return outputs
 
     def abandon(self, job: Job) -> None:
@@ -180,11 +187,6 @@ class Dispatcher:
         if not job.future.cancel() and not job.future.cancelled():
             job.future.exception()  # seen: asyncio would complain of it
         self._jobs.forget(job)
-
-    def _note_answer(self, job: Job, outputs: Outputs) -> None:
-        self._jobs.note_answer(job, outputs)
-        if self.trace is not None:
-            self.trace(job, self._clock())
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no more requests; returns when those accepted are answered, or after `timeout_s`."""
@@ -197,7 +199,7 @@ class Dispatcher:
     ) -> None:
         """A worker finished a batch; its answers are in the slot, which is free afterwards."""
         if done.status is not Status.OK:
-            self._batch_refused(sealed, done.status, call_s)
+            self._refused(worker, sealed, done.status, call_s)
             return
         if sealed.key.model not in self._loads.by_key:
             return  # nobody waits for it, and the model is gone
@@ -221,10 +223,12 @@ class Dispatcher:
             first_row += work.rows
         times.output_s = self._clock() - started_s
         load.statistics.computed(sealed.rows, times)
+        self.batch_traces.computed(worker, sealed, done, (started_s, call_s), self._clock())
 
-    def _batch_refused(self, sealed: Sealed, status: Status, call_s: float) -> None:
-        expired = status is Status.EXPIRED
-        metrics.call_ended_badly("expired" if expired else "failed", call_s)
+    def _refused(self, worker: WorkerPort, sealed: Sealed, status: Status, call_s: float) -> None:
+        expired, outcome = status is Status.EXPIRED, status.name.lower()
+        metrics.call_ended_badly(outcome, call_s)
+        self.batch_traces.failed(worker, sealed, outcome, self._clock())
         for work in sealed.works:
             work.job.fail(DeadlineExceeded() if expired else ComputeFailed())
 
@@ -255,7 +259,7 @@ class Dispatcher:
         """Sends one batch to the freest worker that has work; False when none has."""
         free = [worker for worker in self._workers if worker.credits]
         if len(free) > 1:
-            free.sort(key=_credits, reverse=True)
+            free.sort(key=attrgetter("credits"), reverse=True)
         for worker in free:
             sealed = self._batcher.seal(worker.models, now_s)
             if sealed is not None:
@@ -278,6 +282,7 @@ class Dispatcher:
             if work.attempts == 1 and work.offset_rows == 0:
                 work.job.sealed(now_s - work.arrived_s)
                 series.waited(work.job.cost.queue_s)
+        self.batch_traces.sealed(sealed, now_s)
         worker.send(sealed, slot, last_deadline_s)
 
     def _arm_ripe_timer(self) -> None:
@@ -292,7 +297,3 @@ class Dispatcher:
         if free and (ripe_s := self._batcher.next_ripe_s(free, now_s)) is not None:
             delay_s = max(0.0, ripe_s - now_s)
             self._ripe_timer = self._loop.call_later(delay_s, self._schedule_pump)
-
-
-def _credits(worker: WorkerPort) -> int:
-    return worker.credits

@@ -18,6 +18,7 @@ from gatefuse.batcher import Limits
 from gatefuse.config import ModelConfig, ServiceConfig
 from gatefuse.control_client import CONTROL_SOCKET, ControlClient
 from gatefuse.dispatcher import Dispatcher
+from gatefuse.frontend_telemetry import FrontendTelemetry
 from gatefuse.limits import limits_of
 from gatefuse.logs import log_as
 from gatefuse.roster import Roster, read_roster
@@ -26,7 +27,6 @@ from gatefuse.servicer import Control, Servicer
 from gatefuse.settings import Settings, read_settings
 from gatefuse.shared_memory import Regions, Registry
 from gatefuse.statistics import StatisticsBook
-from gatefuse.tracing import Tracer
 from gatefuse.worker_link import WorkerLink
 from gatefuse.worker_links import WorkerLinks
 
@@ -54,8 +54,7 @@ class Frontend:
         self._config = config
         self._worker_sockets = [Path(path) for path in worker_sockets]
         self._run_dir = self._worker_sockets[0].parent
-        self._tracer: Tracer | None = None
-        log_as(read_settings(self._run_dir).log, ROLE)
+        log_as(read_settings(self._run_dir).log, ROLE, self._run_dir)
         self._loop = uvloop.new_event_loop()
         self._started: concurrent.futures.Future[int] = concurrent.futures.Future()
         self._ready = False
@@ -94,10 +93,9 @@ class Frontend:
         self._on_loop(self._set(Settings.model_validate_json(settings)))
 
     async def _set(self, settings: Settings) -> None:
-        log_as(settings.log, ROLE)
+        log_as(settings.log, ROLE, self._run_dir)
         self._servicer.settings.current = settings
-        if self._tracer is not None:
-            self._tracer.configure(settings)
+        self._telemetry.configure(settings)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -125,8 +123,9 @@ class Frontend:
         self._server = Server(self._servicer, self._config)
         self._servicer.settings.current = settings = read_settings(self._run_dir)
         try:
-            if self._config.trace_file is not None:
-                self._dispatcher.trace = self._tracer = Tracer(self._config.trace_file, settings)
+            observer = self._servicer.catalogue.observer
+            self._telemetry = FrontendTelemetry(self._config, settings, observer)
+            self._dispatcher.batch_traces = self._telemetry.batch_traces
             port = await self._server.start()
         except (OSError, RuntimeError) as error:
             self._started.set_exception(RuntimeError(str(error)))
@@ -151,8 +150,7 @@ class Frontend:
             if self._regions is not None:
                 self._regions.sweep()
             metrics.flush()
-            if self._tracer is not None:
-                self._tracer.flush()
+            self._telemetry.flush()
             await asyncio.sleep(WATCH_S)
 
     async def _update(self, roster: Roster, changed: Sequence[str], finished: str) -> None:
@@ -204,8 +202,7 @@ class Frontend:
         await self._server.stop(grace_s=1.0)
         self._watch_task.cancel()
         metrics.flush()
-        if self._tracer is not None:
-            self._tracer.write()
+        await self._telemetry.close()
         self._links.close()
 
 

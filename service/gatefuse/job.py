@@ -8,6 +8,7 @@ from gatefuse.codec import Cost, InferRequest, Outputs
 from gatefuse.errors import ServiceError
 from gatefuse.link import DoneMessage
 from gatefuse.statistics import BatchTimes
+from gatefuse.trace_context import RequestTrace
 
 
 class Job:
@@ -28,6 +29,7 @@ class Job:
         "request",
         "timer",
         "times",
+        "trace",
         "works",
     )
 
@@ -47,6 +49,7 @@ class Job:
         self.times = BatchTimes()
         self.cost = Cost()
         self.timer: asyncio.TimerHandle | None = None
+        self.trace: RequestTrace | None = None  # of a request whose spans are kept
         self.key = key = BatchKey(request.model.key, request.layer, request.columns)
         largest = limits.max_batch_rows
         level = limits.priorities.level(request.priority)

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ import grpc
 from gatefuse import __version__
 from gatefuse.config import ServiceConfig
 from gatefuse.control_server import ControlServer
+from gatefuse.log_relay import LogRelay
+from gatefuse.logs import log_as
+from gatefuse.settings import LogSettings, Settings, write_settings
 from gatefuse.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -54,17 +58,26 @@ def serve(
     try:
         if len(str(run_dir)) > MAX_RUN_DIR_LENGTH:
             raise StartupError(f"sockets cannot be made in {run_dir}: set TMPDIR to a shorter path")
-        metrics_dir = run_dir / "metrics"
-        metrics_dir.mkdir()
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)
-        os.environ.update(_ray_settings(ray_address))
-        # prometheus_client reads its environment when it is imported: it had to be set first.
-        from gatefuse import metrics
+        with closing(LogRelay(run_dir)):
+            _begin_log(run_dir, config)
+            metrics_dir = run_dir / "metrics"
+            metrics_dir.mkdir()
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)
+            os.environ.update(_ray_settings(ray_address))
+            # prometheus_client reads its environment when it is imported: it had to be set first.
+            from gatefuse import metrics
 
-        metrics.describe_audit(audited or {})
-        _serve_in(run_dir, config, ray_address, stop)
+            metrics.describe_audit(audited or {})
+            _serve_in(run_dir, config, ray_address, stop)
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _begin_log(run_dir: Path, config: ServiceConfig) -> None:
+    """Logs as configured, here and in the processes that are started later."""
+    log_settings = LogSettings(log_format="json" if config.log_format == "json" else "default")
+    write_settings(run_dir, Settings(log=log_settings))
+    log_as(log_settings)
 
 
 def _serve_in(

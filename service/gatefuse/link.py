@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from gatefuse.arena import tensors_bytes
+from gatefuse.trace_context import NOT_TRACED, PACKED_BYTES
 from gatefuse_kernels.ledger import Entry
 from gatefuse_kernels.shapes import DType
 
@@ -163,7 +164,7 @@ class Hello:
 
 READY_PACKET = bytes([Kind.READY])
 
-_BATCH = struct.Struct("=BHIiIIQQ?")
+_BATCH = struct.Struct(f"=BHIiIIQQ?{PACKED_BYTES}s")
 
 
 class BatchMessage(NamedTuple):
@@ -177,6 +178,7 @@ class BatchMessage(NamedTuple):
     batch_id: int
     last_deadline_ns: int  # CLOCK_MONOTONIC of the machine: past it nobody waits for the answer
     alone: bool = False  # it holds the only request there is: the next comes soon after its answer
+    trace: bytes = NOT_TRACED  # its span, packed
 
     def pack(self) -> bytes:
         """One packet."""
@@ -190,6 +192,7 @@ class BatchMessage(NamedTuple):
             self.batch_id,
             self.last_deadline_ns,
             self.alone,
+            self.trace,
         )
 
     @classmethod

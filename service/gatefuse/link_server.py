@@ -15,7 +15,9 @@ from gatefuse.arena import Arena, SlotLayout
 from gatefuse.config import ConfigError
 from gatefuse.engine.base import Engine, EngineFault, Ticket
 from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedModel, Status, Welcome
+from gatefuse.logs import FIELDS
 from gatefuse.peer_memory import PeerMemory, UnknownMemoryError
+from gatefuse.trace_context import unpack
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +161,7 @@ class LinkServer:
             if moves := peer.memory.take_moves():
                 ticket = ticket._replace(moves=moves)
         except UnknownMemoryError:
-            log.exception("a batch failed")
+            _log_failure(ticket)
             self._send(peer, _without_rows(ticket, Status.FAILED))
             return
         self._start(peer, ticket)
@@ -177,7 +179,7 @@ class LinkServer:
         except EngineFault:
             raise
         except Exception:
-            log.exception("a batch failed")
+            _log_failure(ticket)
             peer.at_engine -= 1
             self._send(peer, _without_rows(ticket, Status.FAILED))
 
@@ -212,6 +214,13 @@ class LinkServer:
             self._engine.detach(peer.arena)
             peer.arena.close()
             peer.arena = None
+
+
+def _log_failure(ticket: Ticket) -> None:
+    """The exception that is being handled, and the trace that shows the batch."""
+    context = unpack(ticket.message.trace)
+    fields = {} if context is None else {"trace_id": context.trace}
+    log.exception("a batch failed", extra={FIELDS: fields})
 
 
 def _without_rows(ticket: Ticket, status: Status) -> DoneMessage:

@@ -1,10 +1,18 @@
-"""How a process of the service logs."""
+"""How a process of the service logs: lines of text, or of JSON with the same content."""
 
+import json
 import logging
+import time
+from pathlib import Path
+from typing import Any
 
+from gatefuse.log_relay import RelayHandler
 from gatefuse.settings import LogSettings
 
 ISO_8601 = "%Y-%m-%dT%H:%M:%S%z"
+
+FIELDS = "fields"
+"""The attribute of a record that holds what belongs to its message, by name: `extra={FIELDS: {...}}`."""
 
 
 class _Chosen(logging.Filter):
@@ -25,15 +33,62 @@ class _Chosen(logging.Filter):
         return self._settings.log_verbose_level > 0
 
 
-def log_as(settings: LogSettings, role: str = "") -> None:
-    """Logs to stderr from now on; `role` tells the process in each line."""
-    handler = logging.StreamHandler()
-    date_format = ISO_8601 if settings.log_format == "ISO8601" else None
-    who = f"{role} " if role else ""
-    handler.setFormatter(
-        logging.Formatter(f"%(asctime)s {who}%(levelname)s %(message)s", date_format)
-    )
+class _TextFormatter(logging.Formatter):
+    """The message, and behind it its fields as `name=value`."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        fields: dict[str, Any] = getattr(record, FIELDS, {})
+        return " ".join(
+            [super().formatMessage(record), *(f"{key}={value}" for key, value in fields.items())]
+        )
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, process, logger, message, its fields, and an exception's text."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self._role = role
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter."""
+        seconds, milliseconds = time.gmtime(record.created), int(record.msecs)
+        line: dict[str, Any] = {
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', seconds)}.{milliseconds:03d}Z",
+            "level": record.levelname,
+            "process": self._role,
+            "pid": record.process,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, FIELDS, {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_as(settings: LogSettings, role: str = "", folder: Path | None = None) -> None:
+    """Logs to stderr from now on; `role` tells the process in each line.
+
+    With `folder`, the run folder, lines of JSON go to the driver's stderr instead, which a process of Ray's has not.
+    """
+    is_json = settings.log_format == "json"
+    handler = RelayHandler(folder) if is_json and folder is not None else logging.StreamHandler()
+    handler.setFormatter(_formatter(settings, role))
     handler.addFilter(_Chosen(settings))
     root = logging.getLogger()
+    for old in root.handlers:
+        if isinstance(old, RelayHandler):
+            old.close()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if settings.log_verbose_level else logging.INFO)
+    logging.captureWarnings(is_json)
+
+
+def _formatter(settings: LogSettings, role: str) -> logging.Formatter:
+    if settings.log_format == "json":
+        return _JsonFormatter(role or "driver")
+    date_format = ISO_8601 if settings.log_format == "ISO8601" else None
+    who = f"{role} " if role else ""
+    return _TextFormatter(f"%(asctime)s {who}%(levelname)s %(message)s", date_format)

@@ -24,7 +24,7 @@ class LogSettings(Strict):
     log_warning: StrictBool = True
     log_error: StrictBool = True
     log_verbose_level: Annotated[StrictInt, Field(ge=0)] = 0
-    log_format: Literal["default", "ISO8601"] = "default"
+    log_format: Literal["default", "ISO8601", "json"] = "default"
 
 
 class TraceSettings(Strict):

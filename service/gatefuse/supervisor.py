@@ -10,7 +10,7 @@ from gatefuse.control_server import Refused
 from gatefuse.logs import log_as
 from gatefuse.model_control import Fleet, ModelControl
 from gatefuse.roster import Roster
-from gatefuse.settings import Settings, SettingsError, write_settings
+from gatefuse.settings import Settings, SettingsError, read_settings, write_settings
 
 
 class Service(Fleet, Protocol):
@@ -29,7 +29,7 @@ class Supervisor:
         """`folder` is where processes that start later find what holds now."""
         self._folder = folder
         self._service = service
-        self._settings = Settings()
+        self._settings = read_settings(folder)
         self._setting = threading.Lock()
         self._models = None
         if config.model_control == "explicit":

@@ -9,6 +9,7 @@ from typing import Any
 
 from gatefuse.job import Job
 from gatefuse.settings import Settings, TraceSettings
+from gatefuse.telemetry import Exchange
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +51,13 @@ class Tracer:
         self._ready_at = max(1, settings.trace.log_frequency)
         self.write()
 
-    def __call__(self, job: Job, end_s: float) -> None:
-        """A request was answered at `end_s`."""
+    def __call__(self, exchange: Exchange) -> None:
+        """A request has ended; only answered ones are traced."""
+        job = exchange.job
+        if job is None or exchange.code != "OK":
+            return
         if self._sampler(job.request.model.name).takes():
-            self._lines.append(json.dumps(self._trace(job, end_s)))
+            self._lines.append(json.dumps(self._trace(job, exchange.ended_s)))
 
     def flush(self) -> None:
         """Writes what has come together, if it is as much as the settings ask for."""

@@ -21,7 +21,6 @@ from gatefuse_kernels.plan import PlanTable
 
 log = logging.getLogger(__name__)
 
-ROLE = "worker"
 EXIT_DEVICE_FAULT = 70
 RETRY_S = 1.0
 
@@ -58,7 +57,7 @@ class Worker:
         self._plan_table = plan_table
         self._changer: ModelChanger | None = None
         self._report = WorkerReport(os.getpid(), "starting")
-        log_as(read_settings(self._socket_path.parent).log, ROLE)
+        self._log_as(read_settings(self._socket_path.parent))
         threading.Thread(target=self._run, name="engine", daemon=True).start()
 
     def report(self) -> WorkerReport:
@@ -67,7 +66,10 @@ class Worker:
 
     def set(self, settings: str) -> None:
         """Logs as the settings, as JSON, say from now on."""
-        log_as(Settings.model_validate_json(settings).log, ROLE)
+        self._log_as(Settings.model_validate_json(settings))
+
+    def _log_as(self, settings: Settings) -> None:
+        log_as(settings.log, self._socket_path.stem, self._socket_path.parent)
 
     def load(self, entry: str) -> str:
         """Loads one more model, a roster's entry as JSON, beside the batches; returns why it failed, else nothing."""

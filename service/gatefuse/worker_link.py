@@ -19,6 +19,7 @@ from gatefuse.dispatcher import Dispatcher
 from gatefuse.lent_memory import NOTHING, LentMemory, Nothing
 from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedModel, Welcome
 from gatefuse.link_memory import MemoryNumber, pack_moves
+from gatefuse.trace_context import NOT_TRACED
 from gatefuse.worker_port import Slot
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class WorkerLink:
         Past `batch_timeout_s` a silent worker is killed.
         """
         self.path = path
+        self.name = path.stem
         self.models: Mapping[str, ServedModel] = {}
         self._limits_of: dict[str, Limits] = {}
         self.device = ""
@@ -143,6 +145,7 @@ class WorkerLink:
             batch_id=self._next_batch_id,
             alone=self._dispatcher.alone,
             last_deadline_ns=int(min(last_deadline_s, FURTHEST_DEADLINE_S) * 1e9),
+            trace=NOT_TRACED if sealed.trace is None else sealed.trace.context.pack(),
         )
         try:
             assert self._sock is not None

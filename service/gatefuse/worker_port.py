@@ -20,6 +20,7 @@ class WorkerPort(Protocol):
 
     models: Mapping[str, ServedModel]
     device: str
+    name: str  # of its place in the service, the same for the process that replaces it
 
     @property
     def memory(self) -> Lender:

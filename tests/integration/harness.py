@@ -118,7 +118,12 @@ class Service:
     @property
     def log(self) -> str:
         """What the command has written so far."""
-        return self._stdout.read_text() + self._stderr.read_text()
+        return self._stdout.read_text() + self.stderr
+
+    @property
+    def stderr(self) -> str:
+        """What it has logged so far."""
+        return self._stderr.read_text()
 
     @property
     def port(self) -> int:

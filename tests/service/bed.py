@@ -14,6 +14,7 @@ from gatefuse.dispatcher import Dispatcher
 from gatefuse.messages import Rows, infer_request
 from gatefuse.server import Server
 from gatefuse.servicer import Servicer
+from gatefuse.telemetry import Metadata
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -55,7 +56,9 @@ class TestBed:
         worker.connect(**limits)
         return worker
 
-    def call(self, name: str, /, *, timeout: float | None = 10, **fields: Any) -> Any:
+    def call(
+        self, name: str, /, *, timeout: float | None = 10, metadata: Metadata = (), **fields: Any
+    ) -> Any:
         """Calls a method with a request of these fields."""
         request, response = METHODS[name]
         method = self.channel.unary_unary(
@@ -64,15 +67,22 @@ class TestBed:
             response_deserializer=response.FromString,
         )
         message = fields.pop("message", None) or request(**fields)
-        return method(message, timeout=timeout)
+        return method(message, timeout=timeout, metadata=tuple(metadata))
 
-    def infer(self, rows: int = 2, *, timeout: float | None = 10, **changes: Any) -> Any:
+    def infer(
+        self,
+        rows: int = 2,
+        *,
+        timeout: float | None = 10,
+        metadata: Metadata = (),
+        **changes: Any,
+    ) -> Any:
         """Sends rows of the MLP; `changes` are fields of the request."""
         x = exact_rows(0, rows)
         message = infer_request("ffn", {"hidden_states": Rows(x.tobytes(), x.shape, Datatype.FP32)})
         for field, value in changes.items():
             setattr(message, field, value)
-        return self.call("ModelInfer", message=message, timeout=timeout)
+        return self.call("ModelInfer", message=message, timeout=timeout, metadata=metadata)
 
 
 async def refused(call: Any) -> tuple[grpc.StatusCode, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gatefuse import __version__, cli
-from gatefuse.config import ServiceConfig
+from gatefuse.config import ServiceConfig, TracingConfig
 
 GOOD = "models: [{name: ffn, random: {hidden: 8, intermediate: 16}}]\n"
 
@@ -104,6 +104,23 @@ def test_clients_memory_is_off_unless_asked_for(
     config.write_text(GOOD + "allow_client_shm: true\n")
     assert cli.main(["serve", str(config)]) == 0
     assert allowed == [False, True, True]
+
+
+def test_where_spans_go_and_how_lines_look(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[ServiceConfig] = []
+    monkeypatch.setattr("gatefuse.lifecycle.serve", lambda config, *_: served.append(config))
+    assert cli.main(["serve", str(config)]) == 0
+    config.write_text(GOOD + "tracing: {sample_ratio: 0.5}\nlog_format: json\n")
+    assert cli.main(["serve", str(config), "--otlp", "http://c:4318", "--log-format", "text"]) == 0
+    off, on = served
+    assert (off.tracing, off.log_format) == (None, "text")
+    assert on.tracing == TracingConfig(endpoint="http://c:4318", sample_ratio=0.5)
+    assert on.log_format == "text"
+
+
+def test_a_collector_without_a_url(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", str(config), "--otlp", "collector:4317"]) == 78
+    assert "gatefuse: tracing.endpoint: give a URL" in capsys.readouterr().err
 
 
 def test_models_of_a_server_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

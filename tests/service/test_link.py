@@ -17,6 +17,7 @@ from tests.service.fakes import ANY_WIDTH, DEEP, MLP
 
 from gatefuse import link
 from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, Status, Welcome
+from gatefuse.trace_context import PACKED_BYTES
 from gatefuse_kernels.ledger import Entry
 
 WELCOME = Welcome(pid=7, device="cuda:0", batches_in_flight=2, models=(MLP, DEEP, ANY_WIDTH))
@@ -68,6 +69,7 @@ def test_round_trips() -> None:
         columns=st.integers(0, 2**32 - 1),
         batch_id=st.integers(0, 2**64 - 1),
         last_deadline_ns=st.integers(0, 2**64 - 1),
+        trace=st.binary(min_size=PACKED_BYTES, max_size=PACKED_BYTES),
     )
 )
 def test_a_batch_round_trips_at_every_width(message: BatchMessage) -> None:
@@ -186,4 +188,6 @@ def test_the_socket_file_must_be_new(tmp_path: Path) -> None:
 
 
 def test_native_integers_are_fine_on_one_machine() -> None:
-    assert BATCH.pack()[-9:-1] == (10**18).to_bytes(8, sys.byteorder)
+    assert BATCH.pack()[-9 - PACKED_BYTES : -1 - PACKED_BYTES] == (10**18).to_bytes(
+        8, sys.byteorder
+    )

@@ -13,6 +13,7 @@ from tests.service.fakes import DEEP, MLP, MODELS, FakeWorker, exact_rows, infer
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.link import ServedModel
 from gatefuse.settings import Settings
+from gatefuse.telemetry import Observer
 from gatefuse.tracing import Tracer
 
 
@@ -23,14 +24,18 @@ class Bed:
         self._path = path
         self.dispatcher = Dispatcher(asyncio.get_running_loop())
         self.settings = Settings().with_trace("", {key: [text] for key, text in changes.items()})
-        self.dispatcher.trace = self.tracer = Tracer(path, self.settings)
+        self.tracer = Tracer(path, self.settings)
+        self._observer = Observer()
+        self._observer.add(self.tracer)
         FakeWorker(self.dispatcher, MODELS, slots=8, eager=True).connect()
 
     async def ask(self, count: int, model: ServedModel = MLP) -> None:
         for number in range(count):
             request = infer_request(model, exact_rows(number, 2))._replace(request_id=str(number))
             deadline_s = asyncio.get_running_loop().time() + 60
-            await self.dispatcher.infer(request, deadline_s)
+            exchange = self._observer.began("ModelInfer", ())
+            await self.dispatcher.infer(request, deadline_s, exchange)
+            self._observer.ended(exchange, "OK", "ok")
         self.tracer.flush()
 
     @property

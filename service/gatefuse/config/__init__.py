@@ -10,6 +10,7 @@ from gatefuse.config.model import Batching, ModelConfig, RandomWeights
 from gatefuse.config.reading import load_config, parse_config
 from gatefuse.config.service import ServiceConfig
 from gatefuse.config.strict import Strict
+from gatefuse.config.tracing import TracingConfig
 from gatefuse.config.vector_files import vector_columns
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "RandomWeights",
     "ServiceConfig",
     "Strict",
+    "TracingConfig",
     "Vector",
     "VectorFile",
     "load_config",

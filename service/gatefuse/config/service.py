@@ -15,6 +15,7 @@ from pydantic import (
 from gatefuse.config.errors import ConfigError, readable
 from gatefuse.config.model import ModelConfig
 from gatefuse.config.strict import PositiveInt, Strict
+from gatefuse.config.tracing import TracingConfig
 from gatefuse_kernels.plan import PlanTable, read_table
 
 
@@ -46,6 +47,9 @@ class ServiceConfig(Strict):
     allow_client_shm: bool = False
     model_control: Literal["none", "explicit"] = "none"
     trace_file: Path | None = None
+    tracing: TracingConfig | None = None
+    log_format: Literal["text", "json"] = "text"
+    slow_request_ms: Annotated[float, Field(gt=0)] = 1000.0
     plan_table: Annotated[PlanTable | None, BeforeValidator(_read_plan_table)] = None
 
     @field_validator("models")
@@ -79,6 +83,11 @@ class ServiceConfig(Strict):
             return ServiceConfig.model_validate({**self.given(), **overrides})
         except ValidationError as error:
             raise ConfigError(readable(error)) from error
+
+    def traced_to(self, endpoint: str) -> "ServiceConfig":
+        """The same configuration with spans exported to another collector. Raises ConfigError."""
+        tracing = {} if self.tracing is None else self.tracing.given()
+        return self.with_overrides({"tracing": {**tracing, "endpoint": endpoint}})
 
     @property
     def worker_count(self) -> int:

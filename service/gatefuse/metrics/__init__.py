@@ -6,6 +6,7 @@ start: the endpoint sums them, so several frontends are one service, and counter
 """
 
 from gatefuse.metrics.endpoint import process_died, serve
+from gatefuse.metrics.exemplars import ExemplarFile
 from gatefuse.metrics.record import (
     ModelMetrics,
     RpcMetrics,
@@ -23,6 +24,7 @@ from gatefuse.metrics.record import (
 )
 
 __all__ = [
+    "ExemplarFile",
     "ModelMetrics",
     "RpcMetrics",
     "call_ended_badly",

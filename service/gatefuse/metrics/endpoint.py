@@ -1,9 +1,13 @@
 """The /metrics endpoint: the sum over every process of the service."""
 
+import os
 import threading
+from pathlib import Path
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, multiprocess, start_http_server
+
+from gatefuse.metrics.exemplars import WithExemplars
 
 
 def process_died(pid: int) -> None:
@@ -17,6 +21,8 @@ def serve(host: str, port: int) -> tuple[int, WSGIServer, threading.Thread]:
     Returns the port, and the server and its thread, for `server.shutdown()`.
     """
     registry = CollectorRegistry()
-    multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
+    counted = multiprocess.MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
+    registry.register(WithExemplars(counted, Path(folder)))
     server, thread = start_http_server(port, addr=host, registry=registry)
     return server.server_port, server, thread

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
@@ -12,6 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from gatefuse import metrics
 from gatefuse.errors import DeadlineExceeded, InvalidRequest, ServiceError, Shed
 from gatefuse.jobs import DEADLINE_SLACK_S
+from gatefuse.telemetry import Exchange, Observer
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,9 @@ Response = TypeVar("Response")
 Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[[Request, Context], Awaitable[Response]]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Followed = Callable[[Request, Context, Exchange], Awaitable[Response]]
+
+_NOBODY = Observer()  # listens to calls that are no inference
 
 
 class Topic(Protocol):
@@ -39,8 +42,18 @@ def unary(
     name: str, parse: Callable[[bytes], Request], method: Method[Request, Response]
 ) -> Handler:
     """The handler of a method with one request and one response: a message, or one that is serialized already."""
+    return followed(name, parse, lambda request, context, _: method(request, context), _NOBODY)
+
+
+def followed(
+    name: str,
+    parse: Callable[[bytes], Request],
+    method: Followed[Request, Response],
+    observer: Observer,
+) -> Handler:
+    """The same for a method whose requests `observer` follows."""
     handler: Handler = grpc.unary_unary_rpc_method_handler(
-        _observed(name, parse, method), response_serializer=_serialize
+        _observed(name, parse, method, observer), response_serializer=_serialize
     )
     return handler
 
@@ -89,10 +102,16 @@ def counted(error: ServiceError) -> str:
     return "server"
 
 
-def push_back(context: Context, error: Exception) -> None:
-    """Tells the client when to ask again, where the error says."""
+def reason_of(error: Exception) -> str:
+    """Why a request failed, as metrics label it."""
+    return error.reason if isinstance(error, ServiceError) else "internal"
+
+
+def push_back(error: Exception) -> tuple[tuple[str, str], ...]:
+    """What tells the client when to ask again, where the error says."""
     if isinstance(error, ServiceError) and error.pushback_ms is not None:
-        context.set_trailing_metadata(((PUSHBACK_KEY, str(error.pushback_ms)),))
+        return ((PUSHBACK_KEY, str(error.pushback_ms)),)
+    return ()
 
 
 async def abort(context: Context, status: grpc.StatusCode, text: str) -> NoReturn:
@@ -106,23 +125,31 @@ def _serialize(answer: Message | bytes) -> bytes:
 
 
 def _observed(
-    name: str, parse: Callable[[bytes], Request], method: Method[Request, Response]
+    name: str,
+    parse: Callable[[bytes], Request],
+    method: Followed[Request, Response],
+    observer: Observer,
 ) -> Callable[[bytes, Context], Awaitable[Response]]:
     """Wraps a method so that every way it can end is one status, one safe text and one count."""
     series = metrics.RpcMetrics(name)
 
     async def call(message: bytes, context: Context) -> Response:
-        started_s = time.perf_counter()
+        exchange = observer.began(name, context.invocation_metadata())
         series.started()
-        code, outcome = "UNKNOWN", "server"
+        code, outcome, reason = "UNKNOWN", "server", ""
         try:
             try:
-                response = await method(parsed(parse, message), context)
+                response = await method(parsed(parse, message), context, exchange)
             except Exception as error:
                 status, text, outcome = refusal(error, name)
-                push_back(context, error)
+                reason = reason_of(error)
+                context.set_trailing_metadata(
+                    (*exchange.trailer(answered=False), *push_back(error))
+                )
             else:
                 code, outcome = "OK", "ok"
+                if trailer := exchange.trailer(answered=True):
+                    context.set_trailing_metadata(trailer)
                 return response
             code = status.name
             # gRPC keeps what `abort` raises until the garbage collector comes: not the message with it.
@@ -132,9 +159,11 @@ def _observed(
             # gRPC cancels a handler when the client leaves and when the client's deadline passes.
             code, outcome = "CANCELLED", "client"
             if is_late(context):
-                code, outcome = "DEADLINE_EXCEEDED", counted(DeadlineExceeded())
+                late = DeadlineExceeded()
+                code, outcome, reason = "DEADLINE_EXCEEDED", counted(late), late.reason
             raise
         finally:
-            series.finished(code, outcome, time.perf_counter() - started_s)
+            observer.ended(exchange, code, outcome, reason)
+            series.finished(code, outcome, exchange.duration_s)
 
     return call

@@ -8,6 +8,7 @@ from gatefuse.errors import NoReplica, NotFound, NotLoaded
 from gatefuse.link import ServedModel
 from gatefuse.roster import Roster
 from gatefuse.shared_memory import Regions
+from gatefuse.telemetry import Observer
 
 
 class Catalogue:
@@ -26,6 +27,7 @@ class Catalogue:
         memory, None where that is off.
         """
         self.dispatcher = dispatcher
+        self.observer = Observer()
         self.regions = regions
         self.default_timeouts_s = default_timeouts_s
         self.max_message_bytes = max_message_bytes

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 from gatefuse import answers, codec, raw_contents
 from gatefuse.codec import InferRequest
-from gatefuse.rpc.call import Context, Handler, remaining_s, unary
+from gatefuse.rpc.call import Context, Handler, followed, remaining_s
 from gatefuse.rpc.catalogue import Catalogue
+from gatefuse.telemetry import Exchange
 
 
 class Infer:
@@ -20,14 +21,19 @@ class Infer:
 
     def methods(self) -> Mapping[str, Handler]:
         """The handler by name."""
-        return {"ModelInfer": unary("ModelInfer", raw_contents.parse, self._infer)}
+        observer = self._catalogue.observer
+        return {"ModelInfer": followed("ModelInfer", raw_contents.parse, self._infer, observer)}
 
-    async def _infer(self, parsed: raw_contents.Parsed, context: Context) -> bytes:
+    async def _infer(
+        self, parsed: raw_contents.Parsed, context: Context, exchange: Exchange
+    ) -> bytes:
         started_s = time.monotonic()
         dispatcher = self._catalogue.dispatcher
+        exchange.asks(parsed[0])
         try:
             request, deadline_s = checked(self._catalogue, parsed, remaining_s(context), started_s)
-            outputs, cost = await dispatcher.infer(request, deadline_s)
+            outputs, cost = await dispatcher.infer(request, deadline_s, exchange)
+            exchange.encode_s = time.monotonic()
             return answers.encode(request, outputs, cost)
         except BaseException:
             dispatcher.statistics.failed(parsed[0].model_name, time.monotonic() - started_s)

@@ -10,7 +10,7 @@ from gatefuse import metrics
 from gatefuse.errors import Draining
 from gatefuse.rpc.call import Context, Handler, abort, is_late, remaining_s
 from gatefuse.rpc.catalogue import Catalogue
-from gatefuse.rpc.stream_requests import StreamRequests
+from gatefuse.rpc.stream_requests import METHOD, StreamRequests
 
 # A client that wants a request's error to end the stream with a real status says so in its metadata.
 ERROR_METADATA = "triton_grpc_error"
@@ -24,14 +24,14 @@ class StreamInfer:
     def __init__(self, catalogue: Catalogue) -> None:
         """Runs the models of `catalogue`."""
         self._catalogue = catalogue
-        self._series = metrics.RpcMetrics("ModelStreamInfer")
+        self._series = metrics.RpcMetrics(METHOD)
         self._open: set[StreamRequests] = set()
         self._readers: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
 
     def methods(self) -> Mapping[str, Handler]:
         """The handler by name."""
         handler: Handler = grpc.stream_stream_rpc_method_handler(self._serve)
-        return {"ModelStreamInfer": handler}
+        return {METHOD: handler}
 
     def close(self) -> None:
         """Ends every stream as soon as what it was asked is answered: the server is on its way out."""
@@ -41,7 +41,9 @@ class StreamInfer:
     async def _serve(self, _: object, context: Context) -> None:
         """One stream: this task writes, another one reads."""
         requests = StreamRequests(
-            self._catalogue, self._series, partial(remaining_s, context), _ends_at_error(context)
+            *(self._catalogue, self._series, partial(remaining_s, context)),
+            _ends_at_error(context),
+            context.invocation_metadata() or (),
         )
         self._open.add(requests)
         reader = asyncio.get_running_loop().create_task(_read(requests, context))

@@ -13,10 +13,13 @@ from gatefuse import answers, codec, raw_contents
 from gatefuse.errors import ServiceError
 from gatefuse.job import Job
 from gatefuse.metrics import RpcMetrics
-from gatefuse.rpc.call import parsed, refusal
+from gatefuse.rpc.call import parsed, reason_of, refusal
 from gatefuse.rpc.catalogue import Catalogue
 from gatefuse.rpc.infer import checked
+from gatefuse.telemetry import Exchange, Metadata
+from gatefuse.trace_context import TRACEPARENT, TRACESTATE
 
+METHOD = "ModelStreamInfer"
 # What one stream may have the server hold: requests that are not answered, or whose answers the client has not taken.
 # At either bound no more is read, and gRPC's flow control stops the client.
 MAX_REQUESTS = 256
@@ -26,14 +29,12 @@ MAX_BYTES = 64 * 2**20
 class _Ask:
     """One request on its way."""
 
-    __slots__ = ("job", "message_bytes", "model_name", "request_id", "started_s")
+    __slots__ = ("exchange", "message_bytes", "request_id")
 
-    def __init__(self, message_bytes: int) -> None:
+    def __init__(self, message_bytes: int, exchange: Exchange) -> None:
         self.message_bytes = message_bytes
-        self.started_s = time.monotonic()
-        self.model_name = ""
-        self.request_id = ""
-        self.job: Job | None = None
+        self.exchange = exchange
+        self.request_id = ""  # as its client wrote it
 
 
 class StreamRequests:
@@ -45,14 +46,20 @@ class StreamRequests:
         series: RpcMetrics,
         left_s: Callable[[], float | None],
         ends_at_error: bool,
+        metadata: Metadata = (),
     ) -> None:
-        """`left_s` is what is left of the stream's deadline; with `ends_at_error` the first failure ends the stream."""
+        """`left_s` is what is left of the stream's deadline; with `ends_at_error` the first failure ends the stream.
+
+        `metadata` came with the stream: its requests belong to the trace that it names.
+        """
         self.failure: tuple[grpc.StatusCode, str] | None = None
         self._catalogue = catalogue
         self._dispatcher = catalogue.dispatcher
+        self._observer = catalogue.observer
         self._series = series
         self._left_s = left_s
         self._ends_at_error = ends_at_error
+        self._metadata = tuple(each for each in metadata if each[0] in (TRACEPARENT, TRACESTATE))
         self._loop = asyncio.get_running_loop()
         self._asked: set[_Ask] = set()
         self._answers: deque[tuple[bytes, int]] = deque()  # and the bytes of the question
@@ -76,20 +83,21 @@ class StreamRequests:
 
     def take(self, message: bytes) -> None:
         """Takes a request, and answers it if it is refused."""
-        ask = _Ask(len(message))
+        exchange = self._observer.began(METHOD, self._metadata)
+        ask = _Ask(len(message), exchange)
         self._asked.add(ask)
         self._held_requests += 1
         self._held_bytes += ask.message_bytes
         self._series.started()
         try:
             request, raw = parsed(raw_contents.parse, message)
-            ask.model_name = request.model_name
+            exchange.asks(request)
             ask.request_id = request.id[: codec.MAX_ID_LENGTH]
             asked = checked(
-                *(self._catalogue, (request, raw), self._left_s(), ask.started_s),
+                *(self._catalogue, (request, raw), self._left_s(), exchange.started_s),
                 answers.STREAM_FRAME_BYTES,
             )
-            job = ask.job = self._dispatcher.submit(*asked)
+            job = self._dispatcher.submit(*asked, exchange)
         except Exception as error:
             self._refuse(ask, error)
             return
@@ -128,10 +136,12 @@ class StreamRequests:
         self._ended = True
         _wake(self._room_there)
         for ask in tuple(self._asked):
+            exchange = ask.exchange
+            job = exchange.job
             self._close(ask, code, "client")
-            if ask.job is not None:
-                self._dispatcher.abandon(ask.job)
-            self._dispatcher.statistics.failed(ask.model_name, time.monotonic() - ask.started_s)
+            if job is not None:
+                self._dispatcher.abandon(job)
+            self._dispatcher.statistics.failed(exchange.model_name, exchange.duration_s)
         self._answers.clear()
 
     @property
@@ -144,6 +154,7 @@ class StreamRequests:
             return  # it was abandoned
         try:
             outputs = self._dispatcher.take_answer(job)
+            ask.exchange.encode_s = time.monotonic()
             answer = answers.encode_streamed(job.request, outputs, job.cost)
         except Exception as error:
             self._refuse(ask, error)
@@ -152,9 +163,9 @@ class StreamRequests:
         self._answer(ask, answer)
 
     def _refuse(self, ask: _Ask, error: Exception) -> None:
-        status, text, outcome = refusal(error, "ModelStreamInfer")
-        self._dispatcher.statistics.failed(ask.model_name, time.monotonic() - ask.started_s)
-        self._close(ask, status.name, outcome)
+        status, text, outcome = refusal(error, METHOD)
+        self._close(ask, status.name, outcome, reason_of(error))
+        self._dispatcher.statistics.failed(ask.exchange.model_name, ask.exchange.duration_s)
         if not self._ends_at_error:
             self._answer(ask, answers.encode_streamed_error(ask.request_id, status.name, text))
         elif self.failure is None:
@@ -162,9 +173,10 @@ class StreamRequests:
             self.abandon("CANCELLED")
             _wake(self._answer_there)
 
-    def _close(self, ask: _Ask, code: str, outcome: str) -> None:
+    def _close(self, ask: _Ask, code: str, outcome: str, reason: str = "") -> None:
         self._asked.discard(ask)
-        self._series.finished(code, outcome, time.monotonic() - ask.started_s)
+        self._observer.ended(ask.exchange, code, outcome, reason)
+        self._series.finished(code, outcome, ask.exchange.duration_s)
 
     def _answer(self, ask: _Ask, answer: bytes) -> None:
         self._answers.append((answer, ask.message_bytes))
