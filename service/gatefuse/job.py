@@ -77,8 +77,8 @@ class Job:
 
     @property
     def untouched(self) -> bool:
-        """True while none of its rows was sealed into a batch."""
-        return all(work.queued and not work.attempts for work in self.works)
+        """True while none of its rows was sealed into a batch; the queue may have let go of them."""
+        return not any(work.attempts for work in self.works)
 
     def sealed(self, wait_s: float) -> None:
         """Its first rows were sealed: it has waited for `wait_s`, and the rest may take what time it needs."""

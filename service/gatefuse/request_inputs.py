@@ -45,11 +45,12 @@ def read_inputs(
     datatype = _datatype(first)
     rows, columns = _dimensions(first.shape, model, f"input '{first.name}'")
     for tensor in tensors:
-        if list(tensor.shape) != [rows, columns]:
+        found = _dimensions(tensor.shape, model, f"input '{tensor.name}'")
+        if found != (rows, columns):
             raise InvalidRequest(
                 "shape",
                 f"all inputs must have one shape: '{first.name}' has {[rows, columns]}, "
-                f"'{tensor.name}' has {list(tensor.shape)}",
+                f"'{tensor.name}' has {list(found)}",
             )
         if tensor.datatype != first.datatype:
             raise InvalidRequest(

@@ -58,6 +58,7 @@ class Fuzz:
 
     async def _all(self, url: str) -> None:
         async with grpc.aio.insecure_channel(url) as channel:
+            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
             call = channel.unary_unary(method("ModelInfer"))
             await asyncio.gather(*(self._some(call) for _ in range(IN_FLIGHT)))
 

@@ -342,6 +342,24 @@ async def test_rows_past_their_deadline_never_reach_a_worker() -> None:
 
 
 @pytest.mark.asyncio
+async def test_who_is_let_go_by_the_queue_is_told_when_its_time_is_over() -> None:
+    """The queue looks for rows to seal, and finds these late, just before their timer rings."""
+    service = Service()
+    worker = service.worker()
+    busy = service.ask(8)
+    await settle()
+    impatient = service.ask(infer_request(MLP, service.rows(3))._replace(timeout_us=50_000))
+    await settle()
+    service.clock.now_s += 0.06
+    worker.finish()
+    error = await asyncio.wait_for(_error(impatient), 5)
+    assert isinstance(error, QueueTimeout)
+    await busy
+    assert [sealed.rows for sealed in worker.sent] == [8]
+    assert repr(service.dispatcher) == EMPTY
+
+
+@pytest.mark.asyncio
 async def test_who_waited_as_long_as_it_may_is_refused_before_its_deadline() -> None:
     service = Service()
     worker = service.worker()

@@ -110,8 +110,9 @@ def test_a_broken_rule_is_named(request_: pb.ModelInferRequest, reason: str, tex
     [
         ({"shape": [2, 5]}, "shape", "one shape: 'g' has [3, 5], 'u' has [2, 5]"),
         ({"shape": [5, 3]}, "shape", "one shape: 'g' has [3, 5], 'u' has [5, 3]"),
-        ({"shape": [15]}, "shape", "one shape: 'g' has [3, 5], 'u' has [15]"),
-        ({"shape": []}, "shape", "one shape: 'g' has [3, 5], 'u' has []"),
+        ({"shape": [15]}, "shape", "the shape of input 'u' must be [rows, columns]"),
+        ({"shape": []}, "shape", "the shape of input 'u' must be [rows, columns]"),
+        ({"shape": [3, 5, *[1] * 3000]}, "shape", "the shape of input 'u' must be [rows, columns]"),
         ({"datatype": "BF16"}, "dtype", "one datatype: 'g' is FP32, 'u' is 'BF16'"),
         ({"datatype": "INT8"}, "dtype", "one datatype: 'g' is FP32, 'u' is 'INT8'"),
     ],

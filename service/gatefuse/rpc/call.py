@@ -16,6 +16,8 @@ from gatefuse.telemetry import Exchange, Observer
 log = logging.getLogger(__name__)
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
+# A text travels in a header, each byte that is not ASCII in three, and gRPC gives up a status whose headers take 8 KiB.
+MAX_TEXT = 500
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -86,9 +88,13 @@ def refusal(error: Exception, method: str) -> tuple[grpc.StatusCode, str, str]:
     if isinstance(error, ServiceError):
         # The frames it went through hold the request, whose future may hold it in turn.
         error.__traceback__ = None
-        return error.status, str(error), counted(error)
+        return error.status, _short(str(error)), counted(error)
     log.error("%s failed", method, exc_info=error)
     return grpc.StatusCode.INTERNAL, "internal error", "server"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
 def counted(error: ServiceError) -> str:
