@@ -49,9 +49,15 @@ class FrontendReport:
 class Frontend:
     """The actor. Its event loop has a thread of its own; control calls come on others."""
 
-    def __init__(self, config: ServiceConfig, worker_sockets: Sequence[str]) -> None:
-        """Begins to listen and to connect to the workers."""
+    def __init__(
+        self, config: ServiceConfig, worker_sockets: Sequence[str], name: str = "frontend-0"
+    ) -> None:
+        """Begins to listen and to connect to the workers.
+
+        `name` is what it is called in metrics; a process that replaces this one has the same.
+        """
         self._config = config
+        self._name = name
         self._worker_sockets = [Path(path) for path in worker_sockets]
         self._run_dir = self._worker_sockets[0].parent
         self._tracer: Tracer | None = None
@@ -108,8 +114,11 @@ class Frontend:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def _start(self) -> None:
-        metrics.declare_frontend()
-        statistics = StatisticsBook(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
+        if self._config.metrics:
+            metrics.declare_frontend(self._name, metrics.LoopLag(self._loop).largest_s)
+        else:
+            metrics.switch_off()
+        statistics = StatisticsBook(self._run_dir)
         self._dispatcher = Dispatcher(self._loop, statistics=statistics)
         self._limits: dict[str, Limits] = {}
         self._timeouts_s: dict[str, float] = {}
@@ -196,6 +205,7 @@ class Frontend:
         return Regions(Registry(self._run_dir / "regions"))
 
     async def _drain(self) -> None:
+        metrics.set_draining(self._name, draining=True)
         self._servicer.leave()
         await self._server.set_serving(False)
         await asyncio.sleep(self._config.drain_delay_s)

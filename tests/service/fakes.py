@@ -129,6 +129,7 @@ class FakeWorker:
     """A WorkerPort in the same process; it keeps what it is sent until `finish`, or one turn of the loop if eager."""
 
     device = "cpu"
+    device_label = "cpu:0"
     memory: Lender = NOTHING
 
     def __init__(

@@ -3,7 +3,9 @@
 import threading
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, multiprocess, start_http_server
+from prometheus_client import multiprocess, start_http_server
+
+from gatefuse.metrics.registry import service_registry
 
 
 def process_died(pid: int) -> None:
@@ -16,7 +18,5 @@ def serve(host: str, port: int) -> tuple[int, WSGIServer, threading.Thread]:
 
     Returns the port, and the server and its thread, for `server.shutdown()`.
     """
-    registry = CollectorRegistry()
-    multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    server, thread = start_http_server(port, addr=host, registry=registry)
+    server, thread = start_http_server(port, addr=host, registry=service_registry())
     return server.server_port, server, thread

@@ -11,10 +11,12 @@ from google.protobuf.message import DecodeError, Message
 
 from gatefuse import metrics
 from gatefuse.errors import DeadlineExceeded, InvalidRequest, ServiceError, Shed
-from gatefuse.jobs import DEADLINE_SLACK_S
+from gatefuse.job import Left
 
 log = logging.getLogger(__name__)
 
+# gRPC's timer and ours do not tick together: what is cancelled this close to a deadline is late.
+DEADLINE_SLACK_S = 0.01
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 Request = TypeVar("Request")
@@ -89,6 +91,14 @@ def counted(error: ServiceError) -> str:
     return "server"
 
 
+def cancelled(phase: str, *, late: bool) -> tuple[str, str]:
+    """Counts a call that was cancelled, by its client or at its deadline; returns the code and the outcome label."""
+    if late:
+        return "DEADLINE_EXCEEDED", counted(DeadlineExceeded())
+    metrics.caller_left(phase)
+    return "CANCELLED", "client"
+
+
 def push_back(context: Context, error: Exception) -> None:
     """Tells the client when to ask again, where the error says."""
     if isinstance(error, ServiceError) and error.pushback_ms is not None:
@@ -128,11 +138,12 @@ def _observed(
             # gRPC keeps what `abort` raises until the garbage collector comes: not the message with it.
             del message
             await abort(context, status, text)
-        except asyncio.CancelledError:
-            # gRPC cancels a handler when the client leaves and when the client's deadline passes.
-            code, outcome = "CANCELLED", "client"
-            if is_late(context):
-                code, outcome = "DEADLINE_EXCEEDED", counted(DeadlineExceeded())
+        except asyncio.CancelledError as error:
+            # gRPC cancels a handler when the client leaves and when the client's deadline passes. One that is being
+            # told its error has been counted by it.
+            if code == "UNKNOWN":
+                phase = error.phase if isinstance(error, Left) else "executing"
+                code, outcome = cancelled(phase, late=is_late(context))
             raise
         finally:
             series.finished(code, outcome, time.perf_counter() - started_s)
