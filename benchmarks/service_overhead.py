@@ -126,7 +126,7 @@ def bare(name: str, kind: str) -> Iterator[Target]:
 
 
 @contextmanager
-def service(delay_us: int = QUEUE_DELAY_US) -> Iterator[Target]:
+def service(delay_us: int = QUEUE_DELAY_US, *, metrics: bool = True) -> Iterator[Target]:
     """Runs the service; a batch may wait ``delay_us`` for company."""
     models = "".join(
         MODEL.format(
@@ -139,6 +139,7 @@ def service(delay_us: int = QUEUE_DELAY_US) -> Iterator[Target]:
         config.write_text(CONFIG.format(models=models), encoding="utf-8")
         command = [sys.executable, "-m", "gatefuse.cli", "serve", str(config)]
         command += ["--grpc-port", "0", "--metrics-port", "0"]
+        command += [] if metrics else ["--no-metrics"]
         with running(command) as (process, line):
             # ready: grpc HOST:PORT, metrics http://HOST:PORT/metrics
             url = line.split()[2].rstrip(",")

@@ -44,5 +44,6 @@ class WeightStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held on the device."""
-        return sum(weights.nbytes for weights in self._held.values())
+        """Bytes held on the device; may be asked for while another thread loads."""
+        held = [reference() for reference in self._held.valuerefs()]
+        return sum(weights.nbytes for weights in held if weights is not None)

@@ -1,7 +1,14 @@
 """Whether a request may enter the queue: one pure decision, taken before its rows are kept."""
 
 from gatefuse.batcher import Limits
-from gatefuse.errors import DeadlineExceeded, Draining, InvalidRequest, NoReplica, QueueFull
+from gatefuse.errors import (
+    DeadlineExceeded,
+    Draining,
+    InvalidRequest,
+    NoReplica,
+    QueueFull,
+    TooManyRequests,
+)
 
 
 def admit(
@@ -24,6 +31,7 @@ def admit(
         DeadlineExceeded: nothing of the deadline is left.
         NoReplica: no worker is ready for the model.
         QueueFull: the queue has no room for these rows now.
+        TooManyRequests: it has as many requests as it may.
     """
     if draining:
         raise Draining
@@ -39,4 +47,4 @@ def admit(
         raise QueueFull(f"the queue of the model is full (limit: {limits.max_queue_rows} rows)")
     most = limits.policy.max_queue_size
     if most and queued_requests >= most:
-        raise QueueFull(f"the queue of the model is full (limit: {most} requests)")
+        raise TooManyRequests(f"the queue of the model is full (limit: {most} requests)")

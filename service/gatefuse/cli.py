@@ -58,6 +58,13 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grpc-port", type=int, help="default: 8001")
     parser.add_argument("--metrics-port", type=int, help="default: 8002")
     parser.add_argument(
+        "--no-metrics",
+        dest="metrics",
+        action="store_false",
+        default=None,
+        help="count nothing and open no metrics port (default: from the configuration, counted)",
+    )
+    parser.add_argument(
         "--audit-file",
         type=Path,
         metavar="FILE",
@@ -105,6 +112,7 @@ def _serve(options: argparse.Namespace) -> int:
             "host",
             "grpc_port",
             "metrics_port",
+            "metrics",
             "allow_client_shm",
             "model_control",
             "trace_file",

@@ -17,15 +17,15 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from gatefuse import metrics
+from gatefuse import metrics, metrics_folder
 from gatefuse.config import ConfigError, ModelConfig, ServiceConfig
 from gatefuse.frontend import Frontend, FrontendReport
 from gatefuse.malloc import KEEP_BIG_BLOCKS
 from gatefuse.placement import place
 from gatefuse.roster import Entry, Roster, write_roster
 from gatefuse.settings import Settings
+from gatefuse.slots import cause_of_end, device_label, socket_name, worker_name
 from gatefuse.worker import Worker, WorkerReport
-from gatefuse.worker_link import hang_marker
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +38,12 @@ CONTROL_CALLS = 4
 class _Member:
     """One actor and what was last heard of it."""
 
+    name: str
     actor: Any
     socket_path: Path | None = None
     pid: int = 0
     state: str = "starting"
+    owner: metrics.Owner | None = None  # of a device, while it reports
 
 
 @dataclass(slots=True)
@@ -64,7 +66,8 @@ class Cluster:
         """
         self._config = _with_fixed_port(config)
         self._run_dir = run_dir
-        _start_ray(ray_address, own_log=config.log_format == "text")
+        with metrics_folder.hidden():
+            _start_ray(ray_address, own_log=config.log_format == "text")
         self._device = self._choose_device()
         try:
             placement = place(config.models, config.worker_count)
@@ -75,10 +78,10 @@ class Cluster:
             write_roster(run_dir, self.roster)  # before any process could miss it
         self._workers = [self._start_worker(i, models) for i, models in enumerate(placement)]
         sockets = [str(worker.socket_path) for worker in self._workers]
-        self._frontends = [self._start_frontend(sockets) for _ in range(config.frontends)]
+        self._frontends = [self._start_frontend(i, sockets) for i in range(config.frontends)]
 
     def status(self) -> ClusterStatus:
-        """Asks every actor, counts restarts, sets the replica gauges."""
+        """Asks every actor, counts restarts, tells the metrics of every process and device."""
         errors: list[str] = []
         worker_reports = _reports(self._workers)
         for member, report in zip(self._workers, worker_reports, strict=True):
@@ -90,8 +93,21 @@ class Cluster:
             self._note_frontend(member, report, errors)
             port = report.port if report is not None else port
             ready = ready and report is not None and report.ready
-        metrics.set_replicas(Counter(member.state for member in self._workers))
+        if self._config.metrics:
+            self._show()
         return ClusterStatus(ready, port, errors)
+
+    def _show(self) -> None:
+        metrics.set_replicas(Counter(member.state for member in self._workers))
+        members = (*self._frontends, *self._workers)
+        metrics.this_node.look_at(
+            {member.name: member.pid for member in members if member.pid},
+            {
+                device_label(self._device, slot): member.owner
+                for slot, member in enumerate(self._workers)
+                if member.owner is not None
+            },
+        )
 
     def load(self, worker: str, entry: Entry) -> str:
         """Loads a model on the worker with that socket; returns why it failed, else nothing."""
@@ -127,6 +143,8 @@ class Cluster:
 
     def stop(self) -> None:
         """Drains the frontends, then ends every actor and, where this process started it, Ray."""
+        states = ["draining" if each.state == "ready" else each.state for each in self._workers]
+        metrics.set_replicas(Counter(states))
         pending = [member.actor.drain.remote() for member in self._frontends]
         limit_s = self._config.drain_delay_s + self._config.drain_timeout_s + 5
         for reply in pending:
@@ -160,7 +178,7 @@ class Cluster:
         return device
 
     def _start_worker(self, index: int, models: Any) -> _Member:
-        path = self._run_dir / _socket_name(index)
+        path = self._run_dir / socket_name(index)
         options = {**_pinned_here(), "num_gpus": 1 if self._device == "cuda" else 0}
         threads, table = self._worker_threads(), self._config.plan_table
         actor = (
@@ -168,13 +186,14 @@ class Cluster:
             .options(**options)
             .remote(str(path), tuple(models), self._device, threads, table)
         )
-        return _Member(actor, path)
+        return _Member(worker_name(index), actor, path)
 
-    def _start_frontend(self, sockets: list[str]) -> _Member:
-        folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
-        variables = {**KEEP_BIG_BLOCKS, "PROMETHEUS_MULTIPROC_DIR": folder}
+    def _start_frontend(self, index: int, sockets: list[str]) -> _Member:
+        variables = {**KEEP_BIG_BLOCKS, **metrics_folder.variables()}
         options = {**_pinned_here(), "num_gpus": 0, "runtime_env": {"env_vars": variables}}
-        return _Member(ray.remote(Frontend).options(**options).remote(self._config, sockets))
+        name = f"frontend-{index}"
+        actor = ray.remote(Frontend).options(**options).remote(self._config, sockets, name)
+        return _Member(name, actor)
 
     def _worker_threads(self) -> int:
         if self._config.worker_threads is not None:
@@ -186,13 +205,17 @@ class Cluster:
     def _note_worker(member: _Member, report: WorkerReport | None, errors: list[str]) -> None:
         if report is None:
             member.state = "dead" if member.pid else "starting"
+            member.owner = None
             return
         if member.pid and report.pid != member.pid:
             assert member.socket_path is not None
-            hung = hang_marker(member.socket_path, member.pid).exists()
-            metrics.replica_restarted("hang" if hung else "crash")
+            cause, fault = cause_of_end(member.socket_path, member.pid)
+            metrics.replica_restarted(cause)
+            if fault:
+                metrics.this_node.device_failed(fault)
             log.warning("worker process %d was replaced by %d", member.pid, report.pid)
         member.pid, member.state = report.pid, report.state
+        member.owner = metrics.Owner(report.pid, report.device)
         if report.error:
             errors.append(report.error)
 
@@ -208,15 +231,11 @@ class Cluster:
             errors.append(report.error)
 
 
-def _socket_name(worker: int) -> str:
-    return f"worker-{worker}.sock"
-
-
 def _roster(placement: Sequence[Sequence[ModelConfig]], models: Sequence[ModelConfig]) -> Roster:
     """What is loaded at the start."""
     entries = []
     for index, model in enumerate(models):
-        workers = [_socket_name(n) for n, placed in enumerate(placement) if model in placed]
+        workers = [socket_name(n) for n, placed in enumerate(placement) if model in placed]
         entries.append(Entry(config=model, index=index, replicas=tuple(workers)))
     return Roster(entries=tuple(entries))
 
@@ -232,15 +251,6 @@ def _with_fixed_port(config: ServiceConfig) -> ServiceConfig:
 
 def _start_ray(address: str | None, *, own_log: bool) -> None:
     """Starts or joins Ray; with `own_log` its lines look as Ray makes them, else as the service's own."""
-    # Ray's own processes inherit this environment, and some of them would add their metrics to ours.
-    metrics_dir = os.environ.pop("PROMETHEUS_MULTIPROC_DIR")
-    try:
-        _init_ray(address, own_log)
-    finally:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = metrics_dir
-
-
-def _init_ray(address: str | None, own_log: bool) -> None:
     if address is None:
         ray.init(
             include_dashboard=False,

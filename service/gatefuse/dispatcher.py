@@ -13,7 +13,7 @@ from gatefuse import metrics
 from gatefuse.batcher import Batcher, Limits, Sealed
 from gatefuse.codec import Cost, InferRequest, Outputs
 from gatefuse.errors import ComputeFailed, DeadlineExceeded, NoReplica, ServiceError
-from gatefuse.job import Job
+from gatefuse.job import Job, Left
 from gatefuse.jobs import Jobs
 from gatefuse.lent_memory import Lender
 from gatefuse.link import DoneMessage, ServedModel, Status
@@ -138,17 +138,16 @@ class Dispatcher:
 
         Raises:
             ServiceError: admission refused it, its deadline passed, or the device failed.
-            asyncio.CancelledError: the caller left; every trace of the request is taken out.
+            Left: the call was cancelled; every trace of the request is taken out.
         """
         job = self.submit(request, deadline_s, exchange)
         try:
             outputs = await job.future
-        except asyncio.CancelledError:
-            self._jobs.note_caller_left(job)
-            raise
+            self._jobs.note_answer(job, outputs)
+        except asyncio.CancelledError as error:
+            raise Left(job.phase) from error
         finally:
             self._jobs.forget(job)
-        self._jobs.note_answer(job, outputs)
         return outputs, job.cost
 
     def submit(
@@ -176,17 +175,20 @@ class Dispatcher:
         Raises:
             ServiceError: its deadline passed, or the device failed.
         """
-        self._jobs.forget(job)
-        outputs = job.future.result()
-        self._jobs.note_answer(job, outputs)
+        try:
+            outputs = job.future.result()
+            self._jobs.note_answer(job, outputs)
+        finally:
+            self._jobs.forget(job)
         return outputs
 
-    def abandon(self, job: Job) -> None:
-        """The caller left: every trace of the request is taken out."""
-        self._jobs.note_caller_left(job)
+    def abandon(self, job: Job) -> str:
+        """The caller left: every trace of the request is taken out; returns the phase that it was in."""
+        phase = job.phase
         if not job.future.cancel() and not job.future.cancelled():
             job.future.exception()  # seen: asyncio would complain of it
         self._jobs.forget(job)
+        return phase
 
     async def drain(self, timeout_s: float) -> None:
         """Takes no more requests; returns when those accepted are answered, or after `timeout_s`."""
@@ -208,7 +210,7 @@ class Dispatcher:
         layout = batch_layout(model.dtype, sealed.rows, sealed.key.columns)
         tensor_bytes = sealed.rows * layout.row_bytes
         moved = (len(model.inputs) * tensor_bytes, len(model.outputs) * tensor_bytes)
-        load.metrics.computed(worker.device, sealed.rows, moved, done, call_s)
+        load.metrics.computed(worker.device_label, sealed.rows, moved, done, call_s)
         times = BatchTimes(sealed.input_s, call_s)
         first_row, started_s = 0, self._clock()
         for work in sealed.works:

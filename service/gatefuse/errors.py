@@ -70,6 +70,12 @@ class QueueFull(Shed):
     )
 
 
+class TooManyRequests(QueueFull):
+    """As many requests of its level wait as the model's policy allows."""
+
+    reason = "limit"
+
+
 class DeadlineExceeded(Shed):
     """The deadline passed before an answer was ready."""
 

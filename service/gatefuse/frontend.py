@@ -30,7 +30,6 @@ from gatefuse.statistics import StatisticsBook
 from gatefuse.worker_link import WorkerLink
 from gatefuse.worker_links import WorkerLinks
 
-ROLE = "frontend"
 WATCH_S = 0.1
 # Requests leave no cycles behind: looking for some after every 700 allocations would only add latency.
 GC_THRESHOLD = 50_000
@@ -49,12 +48,18 @@ class FrontendReport:
 class Frontend:
     """The actor. Its event loop has a thread of its own; control calls come on others."""
 
-    def __init__(self, config: ServiceConfig, worker_sockets: Sequence[str]) -> None:
-        """Begins to listen and to connect to the workers."""
+    def __init__(
+        self, config: ServiceConfig, worker_sockets: Sequence[str], name: str = "frontend-0"
+    ) -> None:
+        """Begins to listen and to connect to the workers.
+
+        `name` is what it is called in metrics; a process that replaces this one has the same.
+        """
         self._config = config
+        self._name = name
         self._worker_sockets = [Path(path) for path in worker_sockets]
         self._run_dir = self._worker_sockets[0].parent
-        log_as(read_settings(self._run_dir).log, ROLE, self._run_dir)
+        log_as(read_settings(self._run_dir).log, name, self._run_dir)
         self._loop = uvloop.new_event_loop()
         self._started: concurrent.futures.Future[int] = concurrent.futures.Future()
         self._ready = False
@@ -93,7 +98,7 @@ class Frontend:
         self._on_loop(self._set(Settings.model_validate_json(settings)))
 
     async def _set(self, settings: Settings) -> None:
-        log_as(settings.log, ROLE, self._run_dir)
+        log_as(settings.log, self._name, self._run_dir)
         self._servicer.settings.current = settings
         self._telemetry.configure(settings)
 
@@ -106,8 +111,11 @@ class Frontend:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def _start(self) -> None:
-        metrics.declare_frontend()
-        statistics = StatisticsBook(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
+        if self._config.metrics:
+            metrics.declare_frontend(self._name, metrics.LoopLag(self._loop).largest_s)
+        else:
+            metrics.switch_off()
+        statistics = StatisticsBook(self._run_dir)
         self._dispatcher = Dispatcher(self._loop, statistics=statistics)
         self._limits: dict[str, Limits] = {}
         self._timeouts_s: dict[str, float] = {}
@@ -194,6 +202,7 @@ class Frontend:
         return Regions(Registry(self._run_dir / "regions"))
 
     async def _drain(self) -> None:
+        metrics.set_draining(self._name, draining=True)
         self._servicer.leave()
         await self._server.set_serving(False)
         await asyncio.sleep(self._config.drain_delay_s)

@@ -42,9 +42,11 @@ class FrontendTelemetry:
         if config.tracing is not None:
             self._export = _span_export(config)
             self.batch_traces = BatchTraces(self._export.batch_ended)
-            self._exemplars = metrics.ExemplarFile(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
             observer.add(self._export.request_ended)
-            observer.add(self._note_exemplar)
+            if config.metrics:
+                folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
+                self._exemplars = metrics.ExemplarFile(folder)
+                observer.add(self._note_exemplar)
             observer.sampler = Sampler(config.tracing.sample_ratio)
 
     def configure(self, settings: Settings) -> None:

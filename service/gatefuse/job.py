@@ -11,6 +11,15 @@ from gatefuse.statistics import BatchTimes
 from gatefuse.trace_context import RequestTrace
 
 
+class Left(asyncio.CancelledError):
+    """A call was cancelled while its rows were `queued`, `executing` or `replying`."""
+
+    def __init__(self, phase: str) -> None:
+        """`phase` is that of its job."""
+        super().__init__()
+        self.phase = phase
+
+
 class Job:
     """A request until its answer: the pieces its rows travel in, and the future its handler waits on.
 
@@ -21,6 +30,7 @@ class Job:
         "_pending",
         "_pieces",
         "accepted_s",
+        "answered",
         "cost",
         "deadline_s",
         "future",
@@ -46,6 +56,7 @@ class Job:
         self.future = future
         self.accepted_s = accepted_s
         self.deadline_s = deadline_s
+        self.answered = False
         self.times = BatchTimes()
         self.cost = Cost()
         self.timer: asyncio.TimerHandle | None = None
@@ -74,6 +85,13 @@ class Job:
     def executing(self) -> bool:
         """True when some of its rows are at a worker."""
         return any(not work.queued and work.attempts for work in self.works)
+
+    @property
+    def phase(self) -> str:
+        """Where its rows are: `queued`, `executing`, or on their way back: `replying`."""
+        if self.future.done() and not self.future.cancelled():
+            return "replying"
+        return "executing" if self.executing else "queued"
 
     @property
     def untouched(self) -> bool:

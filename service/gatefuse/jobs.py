@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from gatefuse import metrics
 from gatefuse.admission import admit
 from gatefuse.batcher import Batcher, Limits
 from gatefuse.codec import InferRequest, Outputs
@@ -14,9 +13,6 @@ from gatefuse.loads import Loads
 from gatefuse.queue_policy import TimeoutAction
 
 log = logging.getLogger(__name__)
-
-# gRPC's timer and ours do not tick together: what is cancelled this close to a deadline is late.
-DEADLINE_SLACK_S = 0.01
 
 
 class Jobs:
@@ -89,6 +85,8 @@ class Jobs:
 
     def forget(self, job: Job) -> None:
         """Takes out whatever is left of a job: rows that still wait, its timer, its place in the drain's count."""
+        if not job.answered:
+            self._loads.by_key[job.key.model].metrics.dropped(job.request.rows)
         for work in job.works:
             self._batcher.discard(work)
         # A job and its works hold each other: kept so, its rows would wait for the collector, which comes rarely.
@@ -100,17 +98,12 @@ class Jobs:
         if self._idle is not None and not self._jobs and not self._idle.done():
             self._idle.set_result(None)
 
-    def note_caller_left(self, job: Job) -> None:
-        """Its caller left before it was answered: counts that."""
-        # gRPC cancels at the client's deadline too: that is no caller who left.
-        if self._clock() < job.deadline_s - DEADLINE_SLACK_S:
-            metrics.caller_left("executing" if job.executing else "queued")
-
     def note_answer(self, job: Job, outputs: Outputs) -> None:
         """It was answered: counts it."""
+        job.answered = True
         duration_s = self._clock() - job.accepted_s
         load, rows = self._loads.by_key[job.key.model], job.request.rows
-        load.metrics.answered(duration_s, sum(map(len, outputs)))
+        load.metrics.answered(rows, duration_s, sum(map(len, outputs)))
         load.statistics.answered(rows, duration_s, job.cost.queue_s, job.times)
 
     def _set_timer(self, job: Job, limits: Limits, now_s: float) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from gatefuse import __version__
+from gatefuse import __version__, metrics_folder
 from gatefuse.config import ServiceConfig
 from gatefuse.control_server import ControlServer
 from gatefuse.log_relay import LogRelay
@@ -60,13 +60,13 @@ def serve(
             raise StartupError(f"sockets cannot be made in {run_dir}: set TMPDIR to a shorter path")
         with closing(LogRelay(run_dir)):
             _begin_log(run_dir, config)
-            metrics_dir = run_dir / "metrics"
-            metrics_dir.mkdir()
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics_dir)
+            metrics_folder.prepare(run_dir, wanted=config.metrics)
             os.environ.update(_ray_settings(ray_address))
             # prometheus_client reads its environment when it is imported: it had to be set first.
             from gatefuse import metrics
 
+            if not config.metrics:
+                metrics.switch_off()
             metrics.describe_audit(audited or {})
             _serve_in(run_dir, config, ray_address, stop)
     finally:
@@ -87,10 +87,8 @@ def _serve_in(
     from gatefuse import metrics
     from gatefuse.cluster import Cluster
 
-    try:
-        metrics_port, endpoint, _ = metrics.serve(config.host, config.metrics_port)
-    except OSError as error:
-        raise StartupError(f"metrics port {config.metrics_port}: {error.strerror}") from error
+    endpoint = _Endpoint(config)
+    metrics.declare_driver()
     metrics.describe_build(__version__, platform.python_version(), grpc.__version__)
     try:
         cluster = Cluster(config, run_dir, ray_address)
@@ -101,16 +99,13 @@ def _serve_in(
         control = ControlServer(run_dir, Supervisor(config, run_dir, cluster))
         port = _wait_until_ready(cluster, stop)
         if not stop.is_set():
-            print(
-                f"ready: grpc {config.host}:{port}, "
-                f"metrics http://{config.host}:{metrics_port}/metrics",
-                flush=True,
-            )
+            print(f"ready: grpc {config.host}:{port}, metrics {endpoint.address}", flush=True)
         _watch(cluster, stop)
         control.shutdown()
         control.server_close()
         if port:
             log.info("draining")
+            metrics.set_draining("driver", draining=True)
             cluster.stop()
         else:
             cluster.kill()
@@ -118,7 +113,29 @@ def _serve_in(
         cluster.kill()
         raise
     finally:
-        endpoint.shutdown()
+        endpoint.close()
+
+
+class _Endpoint:
+    """The metrics' port; `address` is `off` where the configuration wants none."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        from gatefuse import metrics
+
+        self._server = None
+        self.address = "off"
+        if not config.metrics:
+            return
+        try:
+            port, self._server, _ = metrics.serve(config.host, config.metrics_port)
+        except OSError as error:
+            raise StartupError(f"metrics port {config.metrics_port}: {error.strerror}") from error
+        self.address = f"http://{config.host}:{port}/metrics"
+
+    def close(self) -> None:
+        """Answers no more."""
+        if self._server is not None:
+            self._server.shutdown()
 
 
 def _watch(cluster: "Cluster", stop: "_StopSignal") -> None:

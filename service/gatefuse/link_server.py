@@ -58,9 +58,15 @@ class _Call(NamedTuple):
 class LinkServer:
     """Moves batches between the links and the engine, on one thread that blocks only when the engine is idle."""
 
-    def __init__(self, engine: Engine, server: socket.socket) -> None:
-        """`server` is a listening link socket."""
+    def __init__(
+        self,
+        engine: Engine,
+        server: socket.socket,
+        on_failure: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
+        """`server` is a listening link socket; `on_failure` is told of each batch that the engine could not start."""
         self._engine = engine
+        self._on_failure = on_failure
         self._server = server
         self._peers: dict[int, _Peer] = {}
         self._awake_until_s = 0.0
@@ -178,8 +184,9 @@ class LinkServer:
             self._engine.submit(ticket)
         except EngineFault:
             raise
-        except Exception:
+        except Exception as error:
             _log_failure(ticket)
+            self._on_failure(error)
             peer.at_engine -= 1
             self._send(peer, _without_rows(ticket, Status.FAILED))
 

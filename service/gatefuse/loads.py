@@ -52,7 +52,8 @@ class Loads:
 
     def forget(self, key: str) -> None:
         """No worker has it any more, and no request."""
-        self.by_key.pop(key, None)
+        if (load := self.by_key.pop(key, None)) is not None:
+            load.metrics.close()
 
     def keys_of(self, name: str) -> list[str]:
         """Every load of that model."""

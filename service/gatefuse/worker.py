@@ -5,17 +5,20 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gatefuse import link
 from gatefuse.config import ConfigError, ModelConfig
+from gatefuse.device_report import DeviceReport
 from gatefuse.engine.base import Engine
+from gatefuse.engine.faults import DeviceFaults, kind_of
 from gatefuse.link_server import LinkServer, welcome
 from gatefuse.logs import log_as
 from gatefuse.model_changer import ModelChanger
 from gatefuse.roster import Entry, read_roster
 from gatefuse.settings import Settings, read_settings
+from gatefuse.slots import fault_marker
 from gatefuse_kernels.errors import BackendUnavailableError, CheckpointError
 from gatefuse_kernels.plan import PlanTable
 
@@ -32,6 +35,7 @@ class WorkerReport:
     pid: int
     state: str
     error: str = ""
+    device: DeviceReport = field(default_factory=DeviceReport)
 
 
 class Worker:
@@ -57,12 +61,14 @@ class Worker:
         self._plan_table = plan_table
         self._changer: ModelChanger | None = None
         self._report = WorkerReport(os.getpid(), "starting")
+        self._faults = DeviceFaults()
+        self._report_device = self._gpu_report = _without_gpu
         self._log_as(read_settings(self._socket_path.parent))
         threading.Thread(target=self._run, name="engine", daemon=True).start()
 
     def report(self) -> WorkerReport:
         """The state now."""
-        return self._report
+        return replace(self._report, device=self._report_device(dict(self._faults.counts)))
 
     def set(self, settings: str) -> None:
         """Logs as the settings, as JSON, say from now on."""
@@ -88,6 +94,8 @@ class Worker:
             welcome(engine, engine.served)
             self._report = WorkerReport(os.getpid(), "warming")
             engine.warm_up()
+            # Only now: the graphs are all captured.
+            self._report_device = self._gpu_report
         except (CheckpointError, ConfigError, BackendUnavailableError) as error:
             self._exit_if_it_once_served()
             self._report = WorkerReport(os.getpid(), "failed", str(error))
@@ -112,13 +120,15 @@ class Worker:
             # A worker that was killed leaves its socket file behind.
             self._socket_path.unlink(missing_ok=True)
             server = link.listen(str(self._socket_path))
-            link_server = LinkServer(engine, server)
+            link_server = LinkServer(engine, server, self._faults.note)
             self._changer = ModelChanger(engine, link_server, self._loader, self._threads)
             self._report = WorkerReport(os.getpid(), "ready")
             link_server.run()
-        except BaseException:
+        except BaseException as error:
             # Whatever it was, a new process serves sooner and safer than this one.
             log.exception("the worker's loop failed")
+            if (kind := kind_of(error)) is not None:
+                fault_marker(self._socket_path, os.getpid()).write_text(kind)
             logging.shutdown()
             os._exit(EXIT_DEVICE_FAULT)
 
@@ -144,8 +154,13 @@ class Worker:
             log.info("%s: %s", model.served.name, model.served.description)
         if on_gpu:
             from gatefuse.engine.cuda import CudaEngine
+            from gatefuse.engine.cuda_report import CudaReport
 
-            return CudaEngine(models)
+            engine, loader = CudaEngine(models), self._loader
+            self._gpu_report = CudaReport(
+                device, lambda: loader.weight_bytes, lambda: engine.graph_pools
+            )
+            return engine
         return CpuEngine(models)
 
     def _assigned(self) -> Iterable[tuple[int, int, ModelConfig]]:
@@ -155,3 +170,7 @@ class Worker:
             return [(index, 0, config) for index, config in enumerate(self._models)]
         entries = roster.on_worker(self._socket_path.name)
         return [(entry.index, entry.generation, entry.config) for entry in entries]
+
+
+def _without_gpu(errors: dict[str, int]) -> DeviceReport:
+    return DeviceReport(errors=errors)

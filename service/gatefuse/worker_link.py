@@ -19,6 +19,7 @@ from gatefuse.dispatcher import Dispatcher
 from gatefuse.lent_memory import NOTHING, LentMemory, Nothing
 from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedModel, Welcome
 from gatefuse.link_memory import MemoryNumber, pack_moves
+from gatefuse.slots import device_label, hang_marker, slot_of
 from gatefuse.trace_context import NOT_TRACED
 from gatefuse.worker_port import Slot
 
@@ -65,6 +66,7 @@ class WorkerLink:
         self.models: Mapping[str, ServedModel] = {}
         self._limits_of: dict[str, Limits] = {}
         self.device = ""
+        self.device_label = ""
         self.memory: LentMemory | Nothing = NOTHING
         self._dispatcher = dispatcher
         self._loop = loop
@@ -207,6 +209,7 @@ class WorkerLink:
         """Makes an arena that fits what the worker serves, and sends it."""
         self._pid = welcome.pid
         self.device = welcome.device
+        self.device_label = device_label(welcome.device, slot_of(self.path))
         found = {model.key: self._limits(model.key) for model in welcome.models}
         self._limits_of = {key: limits for key, limits in found.items() if limits is not None}
         self.models = {model.key: model for model in welcome.models if model.key in self._limits_of}
@@ -266,8 +269,3 @@ class WorkerLink:
         if self._arena is not None:
             self._arena.close()
             self._arena = None
-
-
-def hang_marker(path: Path, pid: int) -> Path:
-    """The file by which a frontend tells the supervisor that it killed the worker `pid` at `path` for its silence."""
-    return path.with_suffix(f".hung-{pid}")

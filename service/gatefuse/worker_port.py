@@ -19,7 +19,8 @@ class WorkerPort(Protocol):
     """A worker, seen from here: what it serves, and whether it can take a batch."""
 
     models: Mapping[str, ServedModel]
-    device: str
+    device: str  # as its process calls it
+    device_label: str  # as metrics do: no other worker's is the same
     name: str  # of its place in the service, the same for the process that replaces it
 
     @property

@@ -18,6 +18,8 @@ import psutil
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from gatefuse.control_client import CONTROL_SOCKET
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHECKPOINT = REPOSITORY / "tiny-llama"
 GATEFUSE = Path(sys.executable).with_name("gatefuse")
@@ -145,10 +147,15 @@ class Service:
         self.run_dir = self._find_run_dir()
         return self
 
+    def exposition(self) -> str:
+        """The text of /metrics now."""
+        with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
+            text: str = answer.read().decode()
+        return text
+
     def scrape(self) -> Scrape:
         """The metrics now."""
-        with urllib.request.urlopen(self.metrics_url, timeout=30) as answer:
-            return Scrape(answer.read().decode())
+        return Scrape(self.exposition())
 
     def scrape_idle(self) -> Scrape:
         """The metrics once nothing is in flight; frontends hand their counts over ten times a second."""
@@ -219,8 +226,8 @@ class Service:
 
     def _find_run_dir(self) -> Path:
         """The folder that the service made for its sockets and metrics."""
-        files = [Path(file.path) for file in self._root.open_files()]
-        (folder,) = {file.parent.parent for file in files if file.parent.name == "metrics"}
+        sockets = [Path(str(each.laddr)) for each in self._root.net_connections("unix")]
+        (folder,) = {path.parent for path in sockets if path.name == CONTROL_SOCKET}
         return folder
 
     def _actors(self, title: str) -> list[int]:

@@ -170,6 +170,33 @@ def test_the_rest_is_ready_while_a_model_is_unloaded(service: Service, control: 
     assert control.states()["times"] == ("READY", "")
 
 
+def _described(service: Service, model: str) -> set[str]:
+    """The gauges that have series of a model; frontends hand them over ten times a second."""
+    return {name for name, labels in service.scrape().series if ("model", model) in labels} & {
+        "gatefuse_model_info",
+        "gatefuse_queue_capacity_rows",
+        "gatefuse_queue_rows",
+    }
+
+
+def test_an_unloaded_model_is_not_described(service: Service, control: Control) -> None:
+    before = service.scrape()
+    assert len(_described(service, "times")) == 3
+    control.unload("times")
+    wait_until(lambda: not _described(service, "times"), 5, "gone")
+    assert service.scrape().fallen_since(before) == []
+    assert len(_described(service, "identity")) == 3
+    control.load("times", {"dtype": "bf16"})
+    wait_until(lambda: len(_described(service, "times")) == 3, 5, "there again")
+    described = [
+        dict(labels)["dtype"]
+        for name, labels in service.scrape().series
+        if name == "gatefuse_model_info" and ("model", "times") in labels
+    ]
+    assert described == ["bf16"]
+    control.load("times")
+
+
 def test_wider_rows_than_the_arena_held(service: Service, control: Control) -> None:
     wide = np.full((100, 50_000), 3, np.float32)
     control.load("times", {"max_columns": 50_000, "batching": {"max_batch_rows": 100}})

@@ -219,7 +219,7 @@ def test_every_line_is_json_and_requests_can_be_found(service: Service) -> None:
 
     found = wait_until(lines, 30, "the request's line")
     line = next(line for line in found if line.get("request_id") == name)
-    assert (line["process"], line["level"], line["trace_id"]) == ("frontend", "INFO", trace)
+    assert (line["process"], line["level"], line["trace_id"]) == ("frontend-0", "INFO", trace)
     assert (line["model"], line["rows"], line["code"], line["reason"]) == (
         "double",
         1,
@@ -227,7 +227,7 @@ def test_every_line_is_json_and_requests_can_be_found(service: Service) -> None:
         "slow",
     )
     assert line["duration_ms"] > line["device_ms"] > 0
-    assert {"worker-0", "frontend"} <= {line["process"] for line in found}
+    assert {"worker-0", "frontend-0"} <= {line["process"] for line in found}
 
 
 def test_a_drain_sends_what_is_left(start: Start) -> None:

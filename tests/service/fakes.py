@@ -130,6 +130,7 @@ class FakeWorker:
 
     device = "cpu"
     name = "worker-0"
+    device_label = "cpu:0"
     memory: Lender = NOTHING
 
     def __init__(

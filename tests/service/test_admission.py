@@ -16,6 +16,7 @@ from gatefuse.errors import (
     NoReplica,
     QueueFull,
     ServiceError,
+    TooManyRequests,
 )
 from gatefuse.queue_policy import QueuePolicy
 
@@ -52,7 +53,7 @@ def test_rows_up_to_the_queues_limit_are_admitted(changes: dict[str, Any]) -> No
         ({"remaining_s": -5.0}, DeadlineExceeded, "deadline"),
         ({"ready": False}, NoReplica, "no_replica"),
         ({"queued_rows": 16}, QueueFull, "queue_full"),
-        ({"limits": FEW, "queued_requests": 3}, QueueFull, "queue_full"),
+        ({"limits": FEW, "queued_requests": 3}, TooManyRequests, "limit"),
     ],
     ids=["draining", "never_fits", "no_time_left", "late", "no_worker", "full", "many"],
 )

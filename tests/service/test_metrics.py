@@ -118,7 +118,7 @@ from gatefuse_kernels.ledger import Entry
 from tests.service.fakes import MLP
 
 share = int(sys.argv[1])
-metrics.declare_frontend()
+metrics.declare_frontend(f"frontend-{share}", lambda: share / 4)
 rpc = metrics.RpcMetrics("ModelInfer")
 model = metrics.ModelMetrics(MLP, 100 * share)
 metrics.watch_queue(MLP.name, lambda: 10 * share)
@@ -127,6 +127,8 @@ for _ in range(share):
     rpc.finished("OK", "ok", 0.003)
     rpc.started()
     model.accepted(5, 40)
+    model.answered(3, 0.25, 24)
+    model.dropped(2)
     model.sealed(5, 1, "idle")
     entries = (Entry("gate_up", "graph", 2, 300, 20, 7), Entry("down", "eager", 1, 5, 6, 0))
     done = DoneMessage(Status.OK, 0, 8, 0, 0.25, 0.125, entries)
@@ -143,6 +145,7 @@ SUPERVISOR = """
 import sys
 from gatefuse import metrics
 
+metrics.declare_driver()
 metrics.describe_build("1", "2", "3")
 metrics.set_replicas({"ready": 2, "dead": 1})
 metrics.replica_restarted("hang")
@@ -254,7 +257,12 @@ COUNTERS: tuple[Share, ...] = (
         20,
     ),
     ("gatefuse_flops_modelled_total", {**MODEL, "kernel": "gate_up"}, 7),
+    ("gatefuse_device_batch_seconds_sum", {**MODEL, "bucket": "16"}, 0.125),
+    ("gatefuse_device_batch_seconds_count", {**MODEL, "bucket": "16"}, 1),
+    ("gatefuse_rows_total", {**MODEL, "outcome": "answered"}, 3),
+    ("gatefuse_rows_total", {**MODEL, "outcome": "dropped"}, 2),
     ("gatefuse_transfer_bytes_total", {"hop": "grpc_in"}, 40),
+    ("gatefuse_transfer_bytes_total", {"hop": "grpc_out"}, 24),
     ("gatefuse_transfer_bytes_total", {"hop": "to_replica"}, 30),
     ("gatefuse_transfer_bytes_total", {"hop": "h2d"}, 30),
     ("gatefuse_transfer_bytes_total", {"hop": "from_replica"}, 20),
@@ -283,7 +291,13 @@ def test_the_endpoint_sums_processes_and_forgets_only_gauges_of_the_dead(
     assert _of(series, "gatefuse_replicas", state="ready") == 2
     assert _of(series, "gatefuse_replicas", state="warming") == 0
     assert _of(series, "gatefuse_replica_restarts_total", cause="hang") == 1
+    assert _of(series, "gatefuse_replica_restarts_total", cause="gpu") == 0
     assert _of(series, "gatefuse_build_info", version="1", python="2", grpc="3") == 1
+    # A series of each process' own is no sum.
+    for slot in (1, 2):
+        lag_s = _of(series, "gatefuse_event_loop_lag_seconds", process=f"frontend-{slot}")
+        assert lag_s == slot / 4
+        assert _of(series, "gatefuse_drain_state", process=f"frontend-{slot}") == 0
 
     two.kill()
     assert supervisor.tell(str(two.pid)) == "noted"
@@ -292,6 +306,8 @@ def test_the_endpoint_sums_processes_and_forgets_only_gauges_of_the_dead(
         assert _of(series, name, **labels) == 3 * share, (name, labels)
     for name, labels, share in LIVE_GAUGES:
         assert _of(series, name, **labels) == share, (name, labels)
+    assert _of(series, "gatefuse_event_loop_lag_seconds", process="frontend-2") is None
+    assert _of(series, "gatefuse_event_loop_lag_seconds", process="frontend-1") == 0.25
 
 
 def test_weights_are_told_apart_without_their_path(processes: list[Process]) -> None:

@@ -24,8 +24,9 @@ from gatefuse.codec import Cost
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.errors import ComputeFailed, NoReplica
 from gatefuse.link import DoneMessage, Hello, ServedModel, Status, Welcome
+from gatefuse.slots import hang_marker
 from gatefuse.wire import Datatype, encode
-from gatefuse.worker_link import WorkerLink, hang_marker
+from gatefuse.worker_link import WorkerLink
 
 BATCH_TIMEOUT_S = 60.0
 

@@ -36,6 +36,7 @@ class ServiceConfig(Strict):
     host: str = "127.0.0.1"
     grpc_port: Annotated[int, Field(ge=0, le=65535)] = 8001
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 8002
+    metrics: bool = True
     device: Literal["auto", "cpu", "cuda"] = "auto"
     frontends: Annotated[int, Field(ge=1, le=64)] = 1
     workers: PositiveInt | None = None

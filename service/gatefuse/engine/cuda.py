@@ -108,6 +108,11 @@ class CudaEngine:
         return tuple(placed.model.served for placed in self._models.values())
 
     @property
+    def graph_pools(self) -> dict[int, tuple[int, int]]:
+        """The memory pool that each model's graphs are in, by its index."""
+        return {index: placed.memory.pool for index, placed in tuple(self._models.items())}
+
+    @property
     def has_room(self) -> bool:
         """True while a lane is free."""
         return len(self._in_flight) < len(self._lanes)

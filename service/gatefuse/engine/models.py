@@ -86,6 +86,11 @@ class ModelLoader:
         if table is not None:
             _check_table(table, device)
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all MLP weights on the device; models that share some count them once."""
+        return self._store.nbytes
+
     def load(self, config: ModelConfig, index: int, generation: int = 0) -> LoadedModel:
         """Loads one model; `index` and `generation` are what it will say of itself.
 

@@ -7,11 +7,27 @@ writes what has gathered. What a killed process had not flushed, a tenth of a se
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 _flushers: list[Callable[[], None]] = []
+
+
+class _Switch:
+    """Whether anything is counted in this process."""
+
+    on = True
+
+
+def switch_off() -> None:
+    """From now on every lookup gives a buffer that forgets. Comes before the first lookup."""
+    _Switch.on = False
+
+
+def counting() -> bool:
+    """False once counting was switched off."""
+    return _Switch.on
 
 
 class CounterBuffer:
@@ -63,19 +79,77 @@ class HistogramBuffer:
         self._sum = 0.0
 
 
+class _ForgetfulCounter(CounterBuffer):
+    """Takes the place of a buffer where nothing is counted."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def inc(self, amount: float = 1) -> None:
+        """Nothing."""
+
+
+class _ForgetfulHistogram(HistogramBuffer):
+    """Takes the place of a buffer where nothing is counted."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def observe(self, value: float) -> None:
+        """Nothing."""
+
+
 def buffered_counter(family: Counter) -> Callable[..., CounterBuffer]:
     """A lookup of the family's buffers by label values."""
-    return lru_cache(maxsize=None)(lambda *labels: CounterBuffer(family.labels(*labels)))
+
+    @cache
+    def lookup(*labels: str) -> CounterBuffer:
+        return CounterBuffer(family.labels(*labels)) if _Switch.on else _ForgetfulCounter()
+
+    return lookup
 
 
 def buffered_histogram(
     family: Histogram, bounds: Sequence[float]
 ) -> Callable[..., HistogramBuffer]:
-    """A lookup of the family's buffers by label values."""
-    return lru_cache(maxsize=None)(lambda *labels: HistogramBuffer(family.labels(*labels), bounds))
+    """A lookup of the family's buffers by label values; by none where the family has no labels."""
+
+    @cache
+    def lookup(*labels: str) -> HistogramBuffer:
+        if not _Switch.on:
+            return _ForgetfulHistogram()
+        return HistogramBuffer(family.labels(*labels) if labels else family, bounds)
+
+    return lookup
+
+
+def put(family: Gauge, labels: Sequence[str], value: float) -> None:
+    """Sets a gauge at once."""
+    if _Switch.on:
+        family.labels(*labels).set(value)
+
+
+def watch(family: Gauge, labels: Sequence[str], read: Callable[[], float]) -> None:
+    """Has each flush write what `read` returns then."""
+    if not _Switch.on:
+        return
+    child = family.labels(*labels)
+    written: float = 0
+
+    def write() -> None:
+        nonlocal written
+        if (value := read()) != written:
+            child.set(value)
+            written = value
+
+    _flushers.append(write)
 
 
 def flush_all() -> None:
-    """Writes everything that has gathered."""
+    """Writes everything that has gathered, and what is watched."""
     for flush in _flushers:
         flush()

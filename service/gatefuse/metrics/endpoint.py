@@ -1,13 +1,11 @@
 """The /metrics endpoint: the sum over every process of the service."""
 
-import os
 import threading
-from pathlib import Path
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, multiprocess, start_http_server
+from prometheus_client import multiprocess, start_http_server
 
-from gatefuse.metrics.exemplars import WithExemplars
+from gatefuse.metrics.registry import service_registry
 
 
 def process_died(pid: int) -> None:
@@ -20,9 +18,5 @@ def serve(host: str, port: int) -> tuple[int, WSGIServer, threading.Thread]:
 
     Returns the port, and the server and its thread, for `server.shutdown()`.
     """
-    registry = CollectorRegistry()
-    folder = os.environ["PROMETHEUS_MULTIPROC_DIR"]
-    counted = multiprocess.MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
-    registry.register(WithExemplars(counted, Path(folder)))
-    server, thread = start_http_server(port, addr=host, registry=registry)
+    server, thread = start_http_server(port, addr=host, registry=service_registry())
     return server.server_port, server, thread

@@ -10,11 +10,13 @@ from google.protobuf.message import DecodeError, Message
 
 from gatefuse import metrics
 from gatefuse.errors import DeadlineExceeded, InvalidRequest, ServiceError, Shed
-from gatefuse.jobs import DEADLINE_SLACK_S
+from gatefuse.job import Left
 from gatefuse.telemetry import Exchange, Observer
 
 log = logging.getLogger(__name__)
 
+# gRPC's timer and ours do not tick together: what is cancelled this close to a deadline is late.
+DEADLINE_SLACK_S = 0.01
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 # A text travels in a header, each byte that is not ASCII in three, and gRPC gives up a status whose headers take 8 KiB.
 MAX_TEXT = 500
@@ -113,6 +115,15 @@ def reason_of(error: Exception) -> str:
     return error.reason if isinstance(error, ServiceError) else "internal"
 
 
+def cancelled(phase: str, *, late: bool) -> tuple[str, str, str]:
+    """Counts a call that was cancelled, by its client or at its deadline; returns code, outcome label and reason."""
+    if late:
+        error = DeadlineExceeded()
+        return "DEADLINE_EXCEEDED", counted(error), error.reason
+    metrics.caller_left(phase)
+    return "CANCELLED", "client", ""
+
+
 def push_back(error: Exception) -> tuple[tuple[str, str], ...]:
     """What tells the client when to ask again, where the error says."""
     if isinstance(error, ServiceError) and error.pushback_ms is not None:
@@ -161,12 +172,12 @@ def _observed(
             # gRPC keeps what `abort` raises until the garbage collector comes: not the message with it.
             del message
             await abort(context, status, text)
-        except asyncio.CancelledError:
-            # gRPC cancels a handler when the client leaves and when the client's deadline passes.
-            code, outcome = "CANCELLED", "client"
-            if is_late(context):
-                late = DeadlineExceeded()
-                code, outcome, reason = "DEADLINE_EXCEEDED", counted(late), late.reason
+        except asyncio.CancelledError as error:
+            # gRPC cancels a handler when the client leaves and when the client's deadline passes. One that is being
+            # told its error has been counted by it.
+            if code == "UNKNOWN":
+                phase = error.phase if isinstance(error, Left) else "executing"
+                code, outcome, reason = cancelled(phase, late=is_late(context))
             raise
         finally:
             observer.ended(exchange, code, outcome, reason)

@@ -55,7 +55,7 @@ class StreamInfer:
                 requests.written()
         finally:
             self._open.discard(requests)
-            requests.abandon("DEADLINE_EXCEEDED" if is_late(context) else "CANCELLED")
+            requests.abandon(late=is_late(context))
         if requests.failure is not None:
             await abort(context, *requests.failure)
 

@@ -13,7 +13,7 @@ from gatefuse import answers, codec, raw_contents
 from gatefuse.errors import ServiceError
 from gatefuse.job import Job
 from gatefuse.metrics import RpcMetrics
-from gatefuse.rpc.call import parsed, reason_of, refusal
+from gatefuse.rpc.call import cancelled, parsed, reason_of, refusal
 from gatefuse.rpc.catalogue import Catalogue
 from gatefuse.rpc.infer import checked
 from gatefuse.telemetry import Exchange, Metadata
@@ -131,16 +131,14 @@ class StreamRequests:
         _wake(self._answer_there)
         _wake(self._room_there)
 
-    def abandon(self, code: str) -> None:
-        """The stream is over, by the status `code`: takes out whatever was not answered."""
+    def abandon(self, *, late: bool = False) -> None:
+        """The stream is over, because its deadline passed or for another reason: takes out what was not answered."""
         self._ended = True
         _wake(self._room_there)
         for ask in tuple(self._asked):
             exchange = ask.exchange
-            job = exchange.job
-            self._close(ask, code, "client")
-            if job is not None:
-                self._dispatcher.abandon(job)
+            phase = self._dispatcher.abandon(exchange.job) if exchange.job is not None else "queued"
+            self._close(ask, *cancelled(phase, late=late))
             self._dispatcher.statistics.failed(exchange.model_name, exchange.duration_s)
         self._answers.clear()
 
@@ -170,7 +168,7 @@ class StreamRequests:
             self._answer(ask, answers.encode_streamed_error(ask.request_id, status.name, text))
         elif self.failure is None:
             self.failure = status, text
-            self.abandon("CANCELLED")
+            self.abandon()
             _wake(self._answer_there)
 
     def _close(self, ask: _Ask, code: str, outcome: str, reason: str = "") -> None:

@@ -1,0 +1,49 @@
+"""What is exported: the sum over every process' files, less what is gone, and what the driver knows of its node."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, multiprocess
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from gatefuse.metrics import families
+from gatefuse.metrics.exemplars import WithExemplars
+from gatefuse.metrics.node import this_node
+
+_MODEL_INFO = families.model_info._name
+_CAPACITY = families.queue_capacity_rows._name
+_QUEUE = families.queue_rows._name
+
+
+def service_registry() -> CollectorRegistry:
+    """The registry of the whole service, to be collected from in the driver."""
+    registry = CollectorRegistry()
+    registry.register(WithExemplars(_Processes(), Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
+    registry.register(this_node)
+    return registry
+
+
+class _Processes(Collector):
+    """The sum over the files in PROMETHEUS_MULTIPROC_DIR."""
+
+    def __init__(self) -> None:
+        self._files = multiprocess.MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family of every process."""
+        yield from without_unloaded(self._files.collect())  # type: ignore[no-untyped-call]
+
+
+def without_unloaded(metrics: Iterable[Metric]) -> list[Metric]:
+    """Takes out what told of models that are unloaded: a file's series can only be set to zero."""
+    by_name = {metric.name: metric for metric in metrics}
+    for name in (_MODEL_INFO, _CAPACITY):
+        if name in by_name:
+            by_name[name].samples = [each for each in by_name[name].samples if each.value]
+    if _CAPACITY in by_name and _QUEUE in by_name:
+        served = {each.labels["model"] for each in by_name[_CAPACITY].samples}
+        queue = by_name[_QUEUE]
+        queue.samples = [each for each in queue.samples if each.labels["model"] in served]
+    return list(by_name.values())
