@@ -24,6 +24,7 @@ from gatefuse.malloc import KEEP_BIG_BLOCKS
 from gatefuse.placement import place
 from gatefuse.roster import Entry, Roster, write_roster
 from gatefuse.settings import Settings
+from gatefuse.status.facts import WorkerFacts
 from gatefuse.worker import Worker, WorkerReport
 from gatefuse.worker_link import hang_marker
 
@@ -42,6 +43,7 @@ class _Member:
     socket_path: Path | None = None
     pid: int = 0
     state: str = "starting"
+    restarts: int = 0
 
 
 @dataclass(slots=True)
@@ -92,6 +94,13 @@ class Cluster:
             ready = ready and report is not None and report.ready
         metrics.set_replicas(Counter(member.state for member in self._workers))
         return ClusterStatus(ready, port, errors)
+
+    def workers(self) -> tuple[WorkerFacts, ...]:
+        """Every worker, as it was when its status was last asked for."""
+        return tuple(
+            WorkerFacts(slot, member.state, self._device, member.restarts)
+            for slot, member in enumerate(self._workers)
+        )
 
     def load(self, worker: str, entry: Entry) -> str:
         """Loads a model on the worker with that socket; returns why it failed, else nothing."""
@@ -191,6 +200,7 @@ class Cluster:
             assert member.socket_path is not None
             hung = hang_marker(member.socket_path, member.pid).exists()
             metrics.replica_restarted("hang" if hung else "crash")
+            member.restarts += 1
             log.warning("worker process %d was replaced by %d", member.pid, report.pid)
         member.pid, member.state = report.pid, report.state
         if report.error:

@@ -19,6 +19,7 @@ import grpc
 from gatefuse import __version__
 from gatefuse.config import ServiceConfig
 from gatefuse.control_server import ControlServer
+from gatefuse.driver_facts import DriverFacts
 from gatefuse.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _serve_in(
     from gatefuse.cluster import Cluster
 
     try:
-        metrics_port, endpoint, _ = metrics.serve(config.host, config.metrics_port)
+        endpoint = metrics.serve(config.host, config.metrics_port)
     except OSError as error:
         raise StartupError(f"metrics port {config.metrics_port}: {error.strerror}") from error
     metrics.describe_build(__version__, platform.python_version(), grpc.__version__)
@@ -85,15 +86,19 @@ def _serve_in(
         return  # SIGTERM while Ray, which had taken it for itself, was starting
     stop.install()
     try:
-        control = ControlServer(run_dir, Supervisor(config, run_dir, cluster))
+        supervisor = Supervisor(config, run_dir, cluster)
+        facts = DriverFacts(supervisor, cluster)
+        endpoint.monitor.facts = facts
+        control = ControlServer(run_dir, supervisor)
         port = _wait_until_ready(cluster, stop)
         if not stop.is_set():
+            facts.grpc = f"{config.host}:{port}"
             print(
-                f"ready: grpc {config.host}:{port}, "
-                f"metrics http://{config.host}:{metrics_port}/metrics",
+                f"ready: grpc {facts.grpc}, metrics http://{config.host}:{endpoint.port}/metrics",
                 flush=True,
             )
         _watch(cluster, stop)
+        facts.draining = True
         control.shutdown()
         control.server_close()
         if port:
