@@ -114,6 +114,16 @@ cpp-tools: ## install what examples/cpp is built with, if apt-get may be used
 	  echo "examples/cpp will not be built: install $(CPP_PACKAGES)" >&2; \
 	fi
 
+# The status page's tests look at it in a browser; they say so where there is none.
+.PHONY: browser
+browser: ## install the browser that the status page is tested in, if apt-get may be used
+	@if command -v chromium >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; \
+	else \
+	  echo "the status page will not be tested in a browser: install chromium" >&2; \
+	fi
+
 # torch.compile writes C++ on a CPU, and Triton a C launcher on a GPU: both are compiled on this machine, with the
 # headers of this Python.
 HEADERS := $(BIN)/python -c 'import pathlib, sys, sysconfig; sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())'

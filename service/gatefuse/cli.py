@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve the models of a configuration"))
     _add_models(commands.add_parser("models", help="list the models of a running server"))
+    _add_top(commands.add_parser("top", help="watch what running servers do"))
     _add_infer(commands.add_parser("infer", help="run rows of files through a model of a server"))
     _add_loadtest(
         commands.add_parser("loadtest", help="load a running server and compare its models")
@@ -142,6 +143,19 @@ def _models(options: argparse.Namespace) -> int:
     from gatefuse.models_command import run
 
     return run(options.url, options.json)
+
+
+def _add_top(parser: argparse.ArgumentParser) -> None:
+    from gatefuse.top.options import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(run=_top)
+
+
+def _top(options: argparse.Namespace) -> int:
+    from gatefuse.top.command import run
+
+    return run(options)
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:

@@ -25,6 +25,7 @@ from gatefuse.placement import place
 from gatefuse.roster import Entry, Roster, write_roster
 from gatefuse.settings import Settings
 from gatefuse.slots import cause_of_end, device_label, socket_name, worker_name
+from gatefuse.status.facts import WorkerFacts
 from gatefuse.worker import Worker, WorkerReport
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class _Member:
     pid: int = 0
     state: str = "starting"
     owner: metrics.Owner | None = None  # of a device, while it reports
+    restarts: int = 0
 
 
 @dataclass(slots=True)
@@ -96,6 +98,13 @@ class Cluster:
         if self._config.metrics:
             self._show()
         return ClusterStatus(ready, port, errors)
+
+    def workers(self) -> tuple[WorkerFacts, ...]:
+        """Every worker, as it was when its status was last asked for."""
+        return tuple(
+            WorkerFacts(slot, member.state, device_label(self._device, slot), member.restarts)
+            for slot, member in enumerate(self._workers)
+        )
 
     def _show(self) -> None:
         metrics.set_replicas(Counter(member.state for member in self._workers))
@@ -213,6 +222,7 @@ class Cluster:
             metrics.replica_restarted(cause)
             if fault:
                 metrics.this_node.device_failed(fault)
+            member.restarts += 1
             log.warning("worker process %d was replaced by %d", member.pid, report.pid)
         member.pid, member.state = report.pid, report.state
         member.owner = metrics.Owner(report.pid, report.device)

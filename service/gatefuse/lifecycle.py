@@ -20,6 +20,7 @@ import grpc
 from gatefuse import __version__, metrics_folder
 from gatefuse.config import ServiceConfig
 from gatefuse.control_server import ControlServer
+from gatefuse.driver_facts import DriverFacts
 from gatefuse.log_relay import LogRelay
 from gatefuse.logs import log_as
 from gatefuse.settings import LogSettings, Settings, write_settings
@@ -96,11 +97,16 @@ def _serve_in(
         return  # SIGTERM while Ray, which had taken it for itself, was starting
     stop.install()
     try:
-        control = ControlServer(run_dir, Supervisor(config, run_dir, cluster))
+        supervisor = Supervisor(config, run_dir, cluster)
+        facts = DriverFacts(supervisor, cluster)
+        endpoint.show(facts)
+        control = ControlServer(run_dir, supervisor)
         port = _wait_until_ready(cluster, stop)
         if not stop.is_set():
-            print(f"ready: grpc {config.host}:{port}, metrics {endpoint.address}", flush=True)
+            facts.grpc = f"{config.host}:{port}"
+            print(f"ready: grpc {facts.grpc}, metrics {endpoint.address}", flush=True)
         _watch(cluster, stop)
+        facts.draining = True
         control.shutdown()
         control.server_close()
         if port:
@@ -122,20 +128,25 @@ class _Endpoint:
     def __init__(self, config: ServiceConfig) -> None:
         from gatefuse import metrics
 
-        self._server = None
+        self._serving = None
         self.address = "off"
         if not config.metrics:
             return
         try:
-            port, self._server, _ = metrics.serve(config.host, config.metrics_port)
+            self._serving = metrics.serve(config.host, config.metrics_port)
         except OSError as error:
             raise StartupError(f"metrics port {config.metrics_port}: {error.strerror}") from error
-        self.address = f"http://{config.host}:{port}/metrics"
+        self.address = f"http://{config.host}:{self._serving.port}/metrics"
+
+    def show(self, facts: DriverFacts) -> None:
+        """From now on the status page tells of the models and workers."""
+        if self._serving is not None:
+            self._serving.monitor.facts = facts
 
     def close(self) -> None:
         """Answers no more."""
-        if self._server is not None:
-            self._server.shutdown()
+        if self._serving is not None:
+            self._serving.shutdown()
 
 
 def _watch(cluster: "Cluster", stop: "_StopSignal") -> None:

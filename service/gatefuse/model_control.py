@@ -47,6 +47,11 @@ class ModelControl:
         self._fleet = fleet
         self._changing = threading.Lock()
 
+    @property
+    def roster(self) -> Roster:
+        """What is loaded now."""
+        return self._roster
+
     def load(self, name: str, config: str | None = None) -> None:
         """Loads a model, or loads it again, with `config` (JSON) laid over its configuration.
 

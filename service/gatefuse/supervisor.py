@@ -35,6 +35,11 @@ class Supervisor:
         if config.model_control == "explicit":
             self._models = ModelControl(folder, service.roster, service)
 
+    @property
+    def roster(self) -> Roster:
+        """What is loaded now."""
+        return self._service.roster if self._models is None else self._models.roster
+
     def __call__(self, question: Mapping[str, Any]) -> None:
         """Does what is asked for. Raises Refused."""
         operation = question["operation"]

@@ -42,6 +42,7 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     [
         "serve",
         "models",
+        "top",
         "infer",
         "loadtest",
         "demo",

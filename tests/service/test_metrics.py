@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -143,20 +145,27 @@ sys.stdin.read()
 """
 SUPERVISOR = """
 import sys
+from prometheus_client.metrics_core import GaugeMetricFamily
 from gatefuse import metrics
 
 metrics.declare_driver()
+
+class Heat:
+    def collect(self):
+        yield from metrics.this_node.collect()
+        family = GaugeMetricFamily("gatefuse_gpu_temperature_celsius", "Heat.", labels=["device"])
+        family.add_metric(["cuda:0"], 61)
+        yield family
+
 metrics.describe_build("1", "2", "3")
 metrics.set_replicas({"ready": 2, "dead": 1})
 metrics.replica_restarted("hang")
-port, server, thread = metrics.serve("127.0.0.1", 0)
-print(port, flush=True)
+served = metrics.serve("127.0.0.1", 0, Heat())
+print(served.port, flush=True)
 for line in sys.stdin:
     metrics.process_died(int(line))
     print("noted", flush=True)
-server.shutdown()
-thread.join()
-server.server_close()
+served.shutdown()
 """
 ROOT = Path(__file__).parents[2]
 
@@ -221,6 +230,12 @@ def _scrape(port: str) -> Series:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def _status(port: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=10) as response:
+        told: dict[str, Any] = json.load(response)
+    return told
 
 
 def _of(series: Series, name: str, **labels: str) -> float | None:
@@ -308,6 +323,17 @@ def test_the_endpoint_sums_processes_and_forgets_only_gauges_of_the_dead(
         assert _of(series, name, **labels) == share, (name, labels)
     assert _of(series, "gatefuse_event_loop_lag_seconds", process="frontend-2") is None
     assert _of(series, "gatefuse_event_loop_lag_seconds", process="frontend-1") == 0.25
+
+
+def test_the_status_is_drawn_of_the_same_series(processes: list[Process]) -> None:
+    series, status = _scrape(processes[0].line), _status(processes[0].line)
+    assert _of(series, "gatefuse_gpu_temperature_celsius", device="cuda:0") == 61
+    (device,) = status["devices"]
+    assert (device["device"], device["temperature_celsius"]) == ("cuda:0", 61)
+    assert status["version"] == "1"
+    assert status["totals"]["requests"]["ok"] == 3
+    assert status["totals"]["rows"] == _of(series, "gatefuse_batch_rows_sum", **MODEL) == 15
+    assert status["totals"]["queue_rows"] == 30
 
 
 def test_weights_are_told_apart_without_their_path(processes: list[Process]) -> None:

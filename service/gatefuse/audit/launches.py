@@ -88,7 +88,7 @@ def _audit(config: ServiceConfig, config_path: Path, folder: Path) -> list[Launc
 
     socket_path = folder / "worker.sock"
     _start_worker(config, socket_path)
-    metrics_port, _, _ = metrics.serve("127.0.0.1", 0)
+    metrics_port = metrics.serve("127.0.0.1", 0).port
     with _frontend(config_path, socket_path) as port:
         return [_audit_model(model, port, metrics_port) for model in config.models]
 

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 
+from gatefuse.figures import number, size
 from gatefuse.loadtest.stats import CellResult
-from gatefuse.loadtest.table import number, size
 from gatefuse.plot_style import COLOURS, STYLE
 
 _PAGE_WIDTH = 12.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gatefuse.figures import NOTHING, number, size
 from gatefuse.loadtest.stats import BUSY_LIMIT, CellResult, Ratio
 
 _COLUMNS = (
@@ -22,8 +23,6 @@ _COLUMNS = (
     "error",
     "worst row",
 )
-_UNITS = ("B", "KB", "MB", "GB", "TB")
-_NOTHING = "-"
 
 
 def header() -> tuple[str, ...]:
@@ -49,34 +48,14 @@ def cells_of(result: CellResult) -> tuple[str, ...]:
         number(result.launches_per_request),
         size(result.bytes_per_request),
         str(result.failed),
-        f"{result.answers.relative:.1e}" if checked else _NOTHING,
-        f"{result.answers.worst_row:.1e}" if checked else _NOTHING,
+        f"{result.answers.relative:.1e}" if checked else NOTHING,
+        f"{result.answers.worst_row:.1e}" if checked else NOTHING,
     )
-
-
-def number(value: float | None) -> str:
-    """Returns three significant digits and no exponent; all digits before the point."""
-    if value is None:
-        return _NOTHING
-    if abs(value) >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def size(value: float | None) -> str:
-    """Returns bytes with a decimal unit."""
-    if value is None:
-        return _NOTHING
-    unit = 0
-    while value >= 1000 and unit < len(_UNITS) - 1:
-        value /= 1000
-        unit += 1
-    return f"{number(value)} {_UNITS[unit]}"
 
 
 def times(value: float | None) -> str:
     """Returns a ratio."""
-    return _NOTHING if value is None else f"{value:.2f}x"
+    return NOTHING if value is None else f"{value:.2f}x"
 
 
 def ratio_line(ratio: Ratio) -> str:

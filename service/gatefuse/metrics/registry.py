@@ -10,18 +10,17 @@ from prometheus_client.registry import Collector
 
 from gatefuse.metrics import families
 from gatefuse.metrics.exemplars import WithExemplars
-from gatefuse.metrics.node import this_node
 
 _MODEL_INFO = families.model_info._name
 _CAPACITY = families.queue_capacity_rows._name
 _QUEUE = families.queue_rows._name
 
 
-def service_registry() -> CollectorRegistry:
-    """The registry of the whole service, to be collected from in the driver."""
+def service_registry(node: Collector) -> CollectorRegistry:
+    """The registry of the whole service, to be collected from in the driver; `node` has what is in no file."""
     registry = CollectorRegistry()
     registry.register(WithExemplars(_Processes(), Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
-    registry.register(this_node)
+    registry.register(node)
     return registry
 
 

@@ -13,9 +13,9 @@ SCRAPE = """
 import ast, sys, urllib.request
 from gatefuse import metrics
 metrics.describe_audit(ast.literal_eval(sys.argv[1]))
-port, server, _ = metrics.serve("127.0.0.1", 0)
-print(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
-server.shutdown()
+served = metrics.serve("127.0.0.1", 0)
+print(urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics").read().decode())
+served.shutdown()
 """
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gatefuse.figures import number, size
 from gatefuse.loadtest.checks import Errors, Gate
 from gatefuse.loadtest.jobs import CellJob, CellReport, Target
 from gatefuse.loadtest.plan import Cell, Load
 from gatefuse.loadtest.stats import CellResult, Latency, compare_models, summarise
-from gatefuse.loadtest.table import cells_of, header, notes, number, ratio_line, size
+from gatefuse.loadtest.table import cells_of, header, notes, ratio_line
 from gatefuse.text_table import text_table
 
 GATE = Gate.of(1e-2)

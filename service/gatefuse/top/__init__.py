@@ -1,0 +1,1 @@
+"""`gatefuse top`: what servers do now, in a terminal."""

@@ -1,0 +1,150 @@
+"""The picture on a terminal, drawn anew each time."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from gatefuse.status.picture import Picture
+from gatefuse.top import tables
+from gatefuse.top.asking import Answer
+
+_STYLES = {
+    "ready": "green",
+    "starting": "yellow",
+    "warming": "yellow",
+    "loading": "yellow",
+    "unloading": "yellow",
+    "draining": "yellow",
+    "degraded": "bold yellow",
+    "down": "bold red",
+    "dead": "bold red",
+    "failed": "bold red",
+    "unavailable": "bold red",
+    "replaced": "dim",
+    "fused": "bright_blue",
+    "eager": "dark_orange",
+    "compiled": "cyan",
+    "textbook": "magenta",
+}
+_QUIT = b"qQ"
+_MANY_KEYS = 64
+# Lines of a server that are no model: rules, headline, figures, workers, titles, what was left out.
+_AROUND = 10
+_GAP = 2
+_FEWEST_MODELS = 3
+
+
+def follow(ask: Callable[[], Sequence[Answer]], interval_s: float, console: Console) -> None:
+    """Draws what `ask` answers until somebody presses q."""
+    with (
+        _keys() as pressed,
+        Live(console=console, screen=True, auto_refresh=False, transient=True) as live,
+    ):
+        while True:
+            asked_s = time.monotonic()
+            live.update(drawn(ask(), *console.size), refresh=True)
+            if pressed(max(0.0, asked_s + interval_s - time.monotonic())):
+                return
+
+
+def drawn(answers: Sequence[Answer], width: int, height: int) -> RenderableType:
+    """All servers, in so many columns and lines; several share the lines."""
+    parts: list[RenderableType] = []
+    for answer in answers:
+        parts.append(Rule(Text(answer.url, "bold"), align="left", style="dim"))
+        if answer.picture is None:
+            parts.append(Text(answer.failure, "bold red"))
+        else:
+            parts += _server(answer.picture, width, height // len(answers))
+    parts.append(Text("q quits", "dim"))
+    return Group(*parts)
+
+
+def _server(picture: Picture, width: int, height: int) -> Iterator[RenderableType]:
+    state, _, rest = tables.headline(picture).partition("  ")
+    figures = Text(overflow="ellipsis", no_wrap=True)
+    yield Text.assemble((state, _STYLES.get(state, "")), "  ", (rest, "dim"))
+    for name, value in tables.totals(picture):
+        figures.append(f"  {name} " if figures else f"{name} ", "dim")
+        figures.append(value, "bold")
+    yield figures
+    yield Text(tables.workers(picture), "dim")
+    lines = tables.devices(picture)
+    yield from (Text(line) for line in lines)
+    refusals = tables.refusals(picture)
+    if refusals:
+        yield Text(refusals, "yellow", overflow="ellipsis", no_wrap=True)
+    room = height - _AROUND - len(lines) - bool(refusals)
+    models = tables.models(picture, max(_FEWEST_MODELS, room))
+    yield from ("", _table(models, width))
+    side = tables.side_by_side(picture, room - len(models.rows) - 3)
+    if side.rows:
+        yield from ("", _table(side, width))
+
+
+def _table(sheet: tables.Sheet, width: int) -> RenderableType:
+    table = Table(
+        box=None, pad_edge=False, header_style="dim", expand=False, padding=(0, _GAP, 0, 0)
+    )
+    columns = _fitting(sheet, width)
+    for position, title in enumerate(sheet.titles[:columns]):
+        justify = "left" if position < sheet.left else "right"
+        table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for row in sheet.rows:
+        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row[:columns]))
+    if not sheet.left_out:
+        return table
+    return Group(table, Text(f"and {sheet.left_out} more", "dim"))
+
+
+def _fitting(sheet: tables.Sheet, width: int) -> int:
+    """How many columns, from the left, there is room for."""
+    used = 0
+    for position, cells in enumerate(zip(sheet.titles, *sheet.rows, strict=True)):
+        used += max(map(len, cells)) + _GAP
+        if used - _GAP > width:
+            return max(1, position)
+    return len(sheet.titles)
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], bool]]:
+    """A function that waits so many seconds for a key that quits; True when it was pressed."""
+    stdin = sys.stdin.fileno()
+    if not sys.stdin.isatty():
+        yield _never
+        return
+    before = termios.tcgetattr(stdin)
+    tty.setcbreak(stdin)
+
+    def pressed(timeout_s: float) -> bool:
+        until_s = time.monotonic() + timeout_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if select.select([stdin], [], [], left_s)[0]:
+                keys = os.read(stdin, _MANY_KEYS)
+                if not keys or any(key in _QUIT for key in keys):
+                    return True
+        return False
+
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+
+
+def _never(timeout_s: float) -> bool:
+    time.sleep(timeout_s)
+    return False
