@@ -72,7 +72,7 @@ protos-check: $(TOOLS) ## the message classes must be what `make protos` would w
 	$(BIN)/python protos/generate.py --check
 
 .PHONY: deploy-check
-deploy-check: $(TOOLS) ## the compose file, the Dockerfiles, Prometheus' configuration and the dashboard
+deploy-check: $(TOOLS) ## the compose file, the Dockerfiles, Prometheus' configurations and rules, the boards
 	deploy/check.sh $(BIN)
 
 .PHONY: bench

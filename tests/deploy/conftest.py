@@ -11,9 +11,12 @@ import pytest
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 # In a process of its own: prometheus_client decides once, at import, where values live.
 LIST_FAMILIES = """
-import json, prometheus_client.metrics as kinds, gatefuse.metrics.families as metrics
-families = [value for value in vars(metrics).values() if isinstance(value, kinds.MetricWrapperBase)]
-print(json.dumps([[f._name, f._type, list(f._labelnames)] for f in families]))
+import json, prometheus_client.metrics as kinds
+from gatefuse.metrics import families, node_families
+known = [value for value in vars(families).values() if isinstance(value, kinds.MetricWrapperBase)]
+found = [[each._name, each._type, list(each._labelnames)] for each in known]
+of_node = [value for value in vars(node_families).values() if isinstance(value, node_families.NodeFamily)]
+print(json.dumps([*found, *([each.name, each.kind, list(each.labels)] for each in of_node)]))
 """
 
 

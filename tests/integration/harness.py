@@ -90,12 +90,13 @@ class Scrape:
 class Service:
     """A running ``gatefuse serve``."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, Any], *arguments: str) -> None:
         """Starts the command; ``wait_ready`` waits for it.
 
         Args:
             folder: Where the configuration and the output go.
             config: What the YAML file says. Ports that it leaves out are any free ones.
+            arguments: More for the command line.
         """
         self._folder = folder
         self.url = ""
@@ -104,7 +105,7 @@ class Service:
         self._seen: set[psutil.Process] = set()
         path = folder / "config.yaml"
         path.write_text(yaml.safe_dump({"grpc_port": 0, "metrics_port": 0, **config}))
-        command = [str(GATEFUSE), "serve", str(path)]
+        command = [str(GATEFUSE), "serve", str(path), *arguments]
         with self._stdout.open("w") as out, self._stderr.open("w") as err:
             self.process = subprocess.Popen(command, stdout=out, stderr=err)
         self._root = psutil.Process(self.process.pid)
@@ -243,9 +244,9 @@ class Service:
 
 
 @contextmanager
-def serving(folder: Path, config: Mapping[str, Any]) -> Iterator[Service]:
+def serving(folder: Path, config: Mapping[str, Any], *arguments: str) -> Iterator[Service]:
     """A service that is ready; it is stopped afterwards, which must succeed."""
-    service = Service(folder, config)
+    service = Service(folder, config, *arguments)
     try:
         yield service.wait_ready()
         service.stop()
