@@ -29,7 +29,8 @@ from gatefuse.client import Client, InferenceError, Result
 from gatefuse.loadtest.tensors import TensorFile
 from gatefuse.transport.retry import NO_RETRY
 
-KILLS = 10
+# FAULT_KILLS=10 takes some minutes.
+KILLS = int(os.environ.get("FAULT_KILLS", "3"))
 WORKERS = 2
 # A new worker imports torch, loads and warms up.
 RESTART_S = 60.0
@@ -87,7 +88,7 @@ def _wait_for_workers(service: Service, restarts: float) -> list[int]:
     return pids
 
 
-def test_worker_killed_ten_times_under_load(service: Service, tiny_llama: TensorFile) -> None:
+def test_worker_killed_again_and_again_under_load(service: Service, tiny_llama: TensorFile) -> None:
     before = service.scrape_idle()
     earlier = before
     restarts = sum(_restarts(before).values())

@@ -114,6 +114,10 @@ def _of_textbook(capability: int, dtype: DType) -> Iterator[Job]:
 
 def _of_gate(capability: int, dtype: DType) -> Iterator[Job]:
     plain = Job("gate", capability, dtype)
+    if capability != 90 and dtype is not DType.BF16:
+        # Another architecture or another type: both at once show nothing new.
+        yield from (plain, replace(plain, shape=ODD, merged=True))
+        return
     for activation in Activation:
         for rounding in Rounding:
             yield replace(plain, activation=activation, rounding=rounding)

@@ -82,7 +82,14 @@ def test_what_is_no_interval(interval: str, capsys: pytest.CaptureFixture[str]) 
 
 def _run(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     command_line = [sys.executable, "-m", "gatefuse.cli", "top", *arguments]
-    return subprocess.Popen(command_line, stderr=subprocess.PIPE, **options)
+    return subprocess.Popen(
+        command_line, stderr=subprocess.PIPE, preexec_fn=_heed_ctrl_c, **options
+    )
+
+
+def _heed_ctrl_c() -> None:
+    # A shell starts what it runs in the background deaf to it, and these tests may be run so.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_off_a_terminal_it_prints_lines_until_its_reader_leaves(server: Server) -> None:
