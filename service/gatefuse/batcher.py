@@ -23,6 +23,7 @@ class Trigger(enum.StrEnum):
 
     FULL = "full"  # no further waiting request fits
     TIMEOUT = "timeout"  # it waited for company as long as it may
+    DEADLINE = "deadline"  # its head could not wait so long
     IDLE = "idle"  # a worker was free and nothing asks to wait
     DRAIN = "drain"  # the service is shutting down
 
@@ -195,7 +196,7 @@ class Batcher:
             or queue.size >= self._expected(key, now_s)
         ):
             return head.arrived_s
-        return head.arrived_s + limits.max_queue_delay_s
+        return min(head.arrived_s + limits.max_queue_delay_s, head.half_time_s)
 
     def _expected(self, key: BatchKey, now_s: float) -> int:
         company = self._company.get(key)
@@ -220,6 +221,8 @@ class Batcher:
             trigger = Trigger.DRAIN
         elif limits.max_queue_delay_s and now_s >= works[0].arrived_s + limits.max_queue_delay_s:
             trigger = Trigger.TIMEOUT
+        elif limits.max_queue_delay_s and now_s >= works[0].half_time_s:
+            trigger = Trigger.DEADLINE
         else:
             trigger = Trigger.IDLE
         return Sealed(key, tuple(works), rows, trigger)

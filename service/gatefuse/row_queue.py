@@ -37,6 +37,11 @@ class Work:
     level: int = 0
     queue_deadline_s: float = math.inf
 
+    @property
+    def half_time_s(self) -> float:
+        """When half the time is over that it may wait: later, its batch might not be computed in time."""
+        return (self.arrived_s + min(self.deadline_s, self.queue_deadline_s)) / 2
+
 
 class RowQueue:
     """Works in order of level and arrival; knows its rows, and lets any work leave in constant time."""

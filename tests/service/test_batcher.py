@@ -97,6 +97,20 @@ def _crowd(batcher: Batcher, now_s: float, requests: int = 100, key: BatchKey = 
         batcher.left(key, now_s)
 
 
+def test_nobody_waits_for_company_longer_than_half_the_time_until_its_deadline(
+    batcher: Batcher,
+) -> None:
+    _crowd(batcher, 10.0)
+    batcher.offer([_work(1, 10.0, SLOW_KEY, deadline_s=10.4)])
+    assert batcher.seal(EVERY_MODEL, 10.0) is None
+    assert batcher.next_ripe_s(EVERY_MODEL, 10.0) == pytest.approx(10.2)
+    _crowd(batcher, 10.19)
+    assert batcher.seal(EVERY_MODEL, 10.19) is None
+    _crowd(batcher, 10.21)
+    sealed = _seal(batcher, 10.21)
+    assert (sealed.rows, sealed.trigger) == (1, Trigger.DEADLINE)
+
+
 def test_rows_that_wait_for_company_leave_when_their_delay_is_over(batcher: Batcher) -> None:
     _crowd(batcher, 10.0)
     batcher.offer([_work(1, 10.0, SLOW_KEY), _work(2, 10.2, SLOW_KEY)])
