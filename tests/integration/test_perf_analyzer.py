@@ -38,7 +38,15 @@ def test_shared_memory_only_where_it_is_on() -> None:
 
 
 @pytest.fixture(scope="module")
-def service(start: Start) -> Service:
+def command() -> list[str]:
+    command = find_tool(None)
+    if command is None:
+        pytest.skip("perf_analyzer is not installed: PERF_ANALYZER names its command")
+    return command
+
+
+@pytest.fixture(scope="module")
+def service(start: Start, command: list[str]) -> Service:
     model = {"name": "llama-ffn", "checkpoint": str(CHECKPOINT), "backend": "fused"}
     chain = {"name": "chain", "kind": "elementwise", "expression": "silu(g) * u"}
     return start({"device": "cpu", "allow_client_shm": True, "models": [model, chain]})
@@ -48,10 +56,9 @@ def service(start: Start) -> Service:
 @pytest.mark.parametrize("load", ["--concurrency-range=1", "--concurrency-range=32"])
 @pytest.mark.parametrize("way", ["unary", "stream", "shared memory"])
 @pytest.mark.parametrize("model", ["llama-ffn", "chain"])
-def test_tool_and_server_agree(service: Service, model: str, way: str, load: str) -> None:
-    command = find_tool(None)
-    if command is None:
-        pytest.skip("perf_analyzer is not installed: PERF_ANALYZER names its command")
+def test_tool_and_server_agree(
+    service: Service, command: list[str], model: str, way: str, load: str
+) -> None:
     with Client(service.url) as client:
         metadata = client.model_metadata(model)
     report = Tool(command, service.url, window_ms=1500, rows=2).run(
