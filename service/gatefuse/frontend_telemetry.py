@@ -1,11 +1,9 @@
 """Who listens to a frontend's requests: the log, the traces that clients turn on, OpenTelemetry, exemplars."""
 
 import asyncio
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gatefuse import metrics
+from gatefuse import metrics, metrics_folder
 from gatefuse.config import ServiceConfig
 from gatefuse.measuring import missing_package
 from gatefuse.settings import Settings
@@ -44,8 +42,7 @@ class FrontendTelemetry:
             self.batch_traces = BatchTraces(self._export.batch_ended)
             observer.add(self._export.request_ended)
             if config.metrics:
-                folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
-                self._exemplars = metrics.ExemplarFile(folder)
+                self._exemplars = metrics.ExemplarFile(metrics_folder.folder())
                 observer.add(self._note_exemplar)
             observer.sampler = Sampler(config.tracing.sample_ratio)
 

@@ -12,9 +12,14 @@ def prepare(run_dir: Path, *, wanted: bool) -> None:
     """Makes the folder and names it in the environment; names none where no metrics are wanted."""
     os.environ.pop(_VARIABLE, None)
     if wanted:
-        folder = run_dir / "metrics"
-        folder.mkdir()
-        os.environ[_VARIABLE] = str(folder)
+        made = run_dir / "metrics"
+        made.mkdir()
+        os.environ[_VARIABLE] = str(made)
+
+
+def folder() -> Path:
+    """Where it is. Raises KeyError where no metrics are wanted."""
+    return Path(os.environ[_VARIABLE])
 
 
 def variables() -> dict[str, str]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, multiprocess
 from prometheus_client.registry import Collector
 
+from gatefuse import metrics_folder
 from gatefuse.metrics import http_server
 from gatefuse.metrics.node import this_node
 from gatefuse.metrics.reading import ProcessFiles, collected
@@ -121,7 +120,7 @@ def serve(host: str, port: int, node: Collector = this_node) -> Serving:
         OSError: the port is taken, or the host is none of this machine's.
     """
     registry = service_registry(node)
-    files = ProcessFiles(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
+    files = ProcessFiles(metrics_folder.folder())
     monitor = Monitor(lambda: chain(files.samples(), collected([node])))
     server, thread = http_server.start(host, port, Endpoint(registry, monitor))
     return Serving(server.server_port, monitor, server, thread)

@@ -1,13 +1,12 @@
 """What is exported: the sum over every process' files, less what is gone, and what the driver knows of its node."""
 
-import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, multiprocess
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gatefuse import metrics_folder
 from gatefuse.metrics import families
 from gatefuse.metrics.exemplars import WithExemplars
 
@@ -19,7 +18,7 @@ _QUEUE = families.queue_rows._name
 def service_registry(node: Collector) -> CollectorRegistry:
     """The registry of the whole service, to be collected from in the driver; `node` has what is in no file."""
     registry = CollectorRegistry()
-    registry.register(WithExemplars(_Processes(), Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
+    registry.register(WithExemplars(_Processes(), metrics_folder.folder()))
     registry.register(node)
     return registry
 

@@ -13,7 +13,7 @@ import grpc.aio
 from gatefuse.messages import InferenceError, Result
 from gatefuse.question import Question
 from gatefuse.transport.asynchronous import AioTransport
-from gatefuse.transport.pending import Pending, answer_of, broken
+from gatefuse.transport.pending import Pending, broken, settle
 from gatefuse.transport.rpcs import MODEL_STREAM_INFER
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -90,16 +90,7 @@ class AioConnection:
         waiter = self._pending.take(response.infer_response.id)
         if waiter is None or waiter.future.done():
             return
-        answer = answer_of(response)
-        if isinstance(answer, InferenceError):
-            waiter.future.set_exception(answer)
-            return
-        try:
-            waiter.future.set_result(waiter.question.read(answer))
-        except (
-            Exception
-        ) as error:  # an answer that cannot be read is one caller's trouble, not the stream's
-            waiter.future.set_exception(error)
+        settle(waiter.future, waiter.question, response)
 
 
 class AioStream:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import grpc
 
-from gatefuse.messages import InferenceError
+from gatefuse.messages import InferenceError, Result
+from gatefuse.question import Question
 from gatefuse_protos import open_inference_pb2 as pb
 
 _Waiter = TypeVar("_Waiter")
@@ -68,6 +69,31 @@ def answer_of(response: pb.ModelStreamInferResponse) -> pb.ModelInferResponse | 
     parameters = response.infer_response.parameters
     name = parameters[STATUS_PARAMETER].string_param if STATUS_PARAMETER in parameters else ""
     return InferenceError(_CODES.get(name, grpc.StatusCode.UNKNOWN), response.error_message)
+
+
+class Promise(Protocol):
+    """What a waiter holds: asyncio's future, or that of threads."""
+
+    def set_result(self, result: Result, /) -> None:
+        """It is answered."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It is not."""
+
+
+def settle(promise: Promise, question: Question, response: pb.ModelStreamInferResponse) -> None:
+    """Keeps a promise by a message of the stream.
+
+    An answer that cannot be read is this waiter's trouble, not the stream's.
+    """
+    answer = answer_of(response)
+    if isinstance(answer, InferenceError):
+        promise.set_exception(answer)
+        return
+    try:
+        promise.set_result(question.read(answer))
+    except Exception as error:
+        promise.set_exception(error)
 
 
 def broken(code: grpc.StatusCode, details: str | None) -> InferenceError:

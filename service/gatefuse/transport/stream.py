@@ -11,10 +11,10 @@ from typing import Any
 
 import grpc
 
-from gatefuse.messages import InferenceError, Result
+from gatefuse.messages import Result
 from gatefuse.question import Question
 from gatefuse.transport.blocking import Transport
-from gatefuse.transport.pending import Pending, answer_of, broken
+from gatefuse.transport.pending import Pending, broken, settle
 from gatefuse.transport.rpcs import MODEL_STREAM_INFER
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -95,16 +95,7 @@ class Connection:
             waiter = self._pending.take(response.infer_response.id)
         if waiter is None or not waiter.future.set_running_or_notify_cancel():
             return
-        answer = answer_of(response)
-        if isinstance(answer, InferenceError):
-            waiter.future.set_exception(answer)
-            return
-        try:
-            waiter.future.set_result(waiter.question.read(answer))
-        except (
-            Exception
-        ) as error:  # an answer that cannot be read is one caller's trouble, not the stream's
-            waiter.future.set_exception(error)
+        settle(waiter.future, waiter.question, response)
 
 
 class Stream:
