@@ -175,11 +175,12 @@ def test_the_two_roundings(activation: Activation) -> None:
     once, twice = torch.empty_like(gate), torch.empty_like(gate)
     launch_gate(gate, up, once, activation, Rounding.FP32_EPILOGUE)
     launch_gate(gate, up, twice, activation, Rounding.EAGER_EXACT)
-    eager = reference.activate(gate, activation) * up
-    # The functions here are not torch's: now and then a value rounds the other way, for gelu more
-    # often, whose 1 + erf cancels.
+    # Of float64: what torch's own gelu of fp16 gives differs from one CPU to another.
+    eager = reference.activate(gate.double(), activation).half() * up
+    # The functions are not exact: now and then a value rounds the other way, for gelu more often,
+    # whose 1 + erf and 1 + tanh cancel.
     is_gelu = activation in (Activation.GELU, Activation.GELU_TANH)
-    assert (twice != eager).double().mean() < (0.04 if is_gelu else 0.002)
+    assert (twice != eager).double().mean() < (0.06 if is_gelu else 0.002)
     expected = truth(gate, up, activation)
     error = reference.relative_error(once, expected)
     assert error <= reference.relative_error(expected.half(), expected) * 1.001
@@ -196,7 +197,8 @@ def test_extremes_are_torchs(activation: Activation, rounding: Rounding) -> None
     gate = torch.tensor([values])
     out = torch.full_like(gate, 7.0)
     launch_gate(gate, torch.ones_like(gate), out, activation, rounding)
-    expected = reference.activate(gate, activation)
+    # Of float64: on some CPUs torch's gelu of float32 is oneDNN's, to which that of infinity is NaN.
+    expected = reference.activate(gate.double(), activation).float()
     # Relative 1e-5, for the argument of exp is rounded; below the smallest normal float32 no promise.
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1.2e-38, equal_nan=True)
 
