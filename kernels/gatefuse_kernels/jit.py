@@ -7,6 +7,8 @@ from typing import Any, Protocol, cast
 import triton
 import triton.language as tl
 
+from gatefuse_kernels.tensor_maps import TiledMatrix, described, remembering
+
 _INTEGERS = ("rows", "shared_columns", "sharing_programs")
 """What kernels are told at run time, besides pointers."""
 
@@ -70,18 +72,24 @@ class Variant:
         self._options = options
         self._values = tuple(constants[name] for name in kernel.arg_names if name in constants)
         self._compiled: Any = None
+        self._describes = False
 
     def launch(self, programs: int, *arguments: object) -> None:
         """Launch on the current stream and device.
 
         Args:
             programs: of the grid, at least 1.
-            arguments: the parameters that are not constexprs, in order.
+            arguments: the parameters that are not constexprs, in order; a `TiledMatrix` for a descriptor.
         """
         if self._compiled is None:
             # None in the interpreter, which has nothing compiled.
-            self._compiled = self._kernel[(programs,)](
-                *arguments, **self._constants, **self._options
+            compiled = self._kernel[(programs,)](
+                *described(arguments), **self._constants, **self._options
             )
-        else:
-            self._compiled[(programs, 1, 1)](*arguments, *self._values)
+            has_matrices = any(type(each) is TiledMatrix for each in arguments)
+            keeper = remembering(compiled) if has_matrices and compiled is not None else None
+            self._compiled = keeper or compiled
+            self._describes = has_matrices and keeper is None
+            return
+        given = described(arguments) if self._describes else arguments
+        self._compiled[(programs, 1, 1)](*given, *self._values)

@@ -6,11 +6,11 @@ import triton.language as tl
 from gatefuse_kernels.jit import kernel
 from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Overlap, Tile
-from gatefuse_kernels.swiglu.descriptors import describe
 from gatefuse_kernels.swiglu.overlap import wait_for_h
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, store_sum
 from gatefuse_kernels.swiglu.tiles import product, tile_of_program
 from gatefuse_kernels.swiglu.variants import down_variant
+from gatefuse_kernels.tensor_maps import TiledMatrix
 
 
 @kernel
@@ -84,7 +84,7 @@ class DownTma:
         self, weights: MlpWeights, tile: Tile, overlap: Overlap, workspace: SplitWorkspace
     ) -> None:
         """Launch nothing yet; see `Down`."""
-        self._weight = describe(weights.down, tile.columns, tile.inner)
+        self._weight = TiledMatrix(weights.down, tile.columns, tile.inner)
         self._tile = tile
         self._workspace = workspace
         self._variant = down_variant(swiglu_down_tma, weights, tile, overlap)
@@ -96,7 +96,7 @@ class DownTma:
         parts, arrived = self._workspace.for_tile(tile, rows, hidden)
         self._variant.launch(
             tile.grid(rows, hidden),
-            describe(h, tile.rows, tile.inner),
+            TiledMatrix(h, tile.rows, tile.inner),
             self._weight,
             out,
             parts,

@@ -15,12 +15,12 @@ from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.plan.device import DeviceProfile
 from gatefuse_kernels.plan.fitting import GATE_UP_PRODUCTS
 from gatefuse_kernels.plan.sharing import shares, side_by_side
-from gatefuse_kernels.swiglu.descriptors import describe
 from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.shared_tiles import first_of_stretch, put_together
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace
 from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
 from gatefuse_kernels.swiglu.variants import gate_up_variant
+from gatefuse_kernels.tensor_maps import TiledMatrix
 
 _FEWEST_STEPS = 4
 """Of a tile that is worth sharing; with one, Triton 3.6 cannot compile what shares it."""
@@ -232,7 +232,7 @@ class GateUpTma:
         self._tile = tile
         self._workspace = workspace
         self._at_once = side_by_side(tile, GATE_UP_PRODUCTS, weights.dtype.itemsize, device)
-        self._weight = describe(weights.gate_up, tile.columns, tile.inner)
+        self._weight = TiledMatrix(weights.gate_up, tile.columns, tile.inner)
         # By the tile, not by what is shared at this M: a row count must not make a variant.
         self._variant = gate_up_variant(
             swiglu_gate_up_tma, weights, tile, overlap, SHARES=tile.share_tail
@@ -248,7 +248,7 @@ class GateUpTma:
         )
         self._variant.launch(
             grid,
-            describe(x, tile.rows, tile.inner),
+            TiledMatrix(x, tile.rows, tile.inner),
             self._weight,
             h,
             parts,

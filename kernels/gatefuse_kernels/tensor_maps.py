@@ -1,0 +1,112 @@
+"""Matrices that the copy engine (TMA) reads, each described to it once.
+
+Triton's launcher makes a tensor map (a CUtensorMap) of each descriptor at each launch, which is some 5 us
+of the host's time. The map says where a matrix lies, its shape and its tile: a kernel whose tile is fixed
+needs a new one only for a place or a shape it has not seen. Weights never move, and PyTorch's allocator
+hands out the same few places again and again.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from typing import Any, NamedTuple
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+_MOST_MAPS = 4096
+"""Of one kernel, some 300 bytes each; then it forgets them all."""
+
+
+class TiledMatrix(NamedTuple):
+    """A contiguous matrix that a kernel reads tile by tile; what lies outside reads as zero.
+
+    The matrix starts on 16 bytes, its rows are multiples of 16 bytes, and it is not empty.
+    """
+
+    matrix: torch.Tensor
+    tile_rows: int
+    tile_columns: int
+
+    def descriptor(self) -> TensorDescriptor:
+        """As Triton takes it."""
+        shape, strides = list(self.matrix.shape), list(self.matrix.stride())
+        return TensorDescriptor(self.matrix, shape, strides, [self.tile_rows, self.tile_columns])
+
+
+def described(arguments: Iterable[object]) -> list[object]:
+    """A launch's arguments as Triton takes them."""
+    return [each.descriptor() if type(each) is TiledMatrix else each for each in arguments]
+
+
+class TensorMaps:
+    """What one compiled kernel is given for its matrices: a map of each place and shape."""
+
+    def __init__(
+        self, encode: Callable[[TensorDescriptor, Any], list[object]], forms: Sequence[Any]
+    ) -> None:
+        """Hold none yet.
+
+        Args:
+            encode: Triton's, from a descriptor and its form to what the kernel is given.
+            forms: Triton's, one for each of the kernel's descriptors in order.
+        """
+        self._encode = encode
+        self._forms = forms
+        self._held: dict[tuple[int, int, torch.Size], list[object]] = {}
+
+    def expand(self, arguments: Iterable[object]) -> list[object]:
+        """Put what the kernel is given in the place of each matrix."""
+        given: list[object] = []
+        number = 0
+        for argument in arguments:
+            if type(argument) is TiledMatrix:
+                given += self._map(number, argument)
+                number += 1
+            else:
+                given.append(argument)
+        return given
+
+    def _map(self, number: int, tiled: TiledMatrix) -> list[object]:
+        matrix = tiled.matrix
+        place = number, matrix.data_ptr(), matrix.shape
+        found = self._held.get(place)
+        if found is None:
+            if len(self._held) >= _MOST_MAPS:
+                self._held.clear()
+            found = self._held[place] = self._encode(tiled.descriptor(), self._forms[number])
+        return found
+
+
+def remembering(compiled: Any) -> Any | None:
+    """A compiled kernel that takes `TiledMatrix` arguments and keeps their maps.
+
+    Triton's own is left as it is, because others may launch it.
+
+    Returns:
+        None where the kernel has no descriptors, or Triton's launcher is not one that is known here
+        (3.6 and 3.7 are): it has to be given descriptors then.
+    """
+    launch = compiled.run.launch
+    if not inspect.isfunction(launch):
+        return None
+    names = inspect.getclosurevars(launch)
+    try:
+        launcher, forms = names.nonlocals["launcher"], names.nonlocals["tensordesc_meta"]
+        maps = TensorMaps(names.globals["make_tensordesc_arg"], forms)
+    except KeyError:
+        return None
+
+    def launch_with_maps(*arguments: object) -> None:
+        *others, last = arguments
+        if isinstance(last, tuple):
+            # From 3.7 on the kernel's own arguments come together, after the launcher's.
+            launcher(*others, maps.expand(last))
+        else:
+            launcher(*maps.expand(arguments))
+
+    run = copy(compiled.run)
+    run.launch = launch_with_maps
+    own = copy(compiled)
+    own._run = run
+    return own

@@ -1,0 +1,128 @@
+"""Tensor maps: made once for each place and shape, given in the place of each matrix."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from triton.backends.nvidia.driver import make_tensordesc_arg, wrap_handle_tensordesc
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from gatefuse_kernels import tensor_maps
+from gatefuse_kernels.tensor_maps import TensorMaps, TiledMatrix, described, remembering
+
+_FORMS = ("form of x", "form of weight")
+
+
+class Encoder:
+    """Counts what is encoded, and answers with something of its own for each."""
+
+    def __init__(self) -> None:
+        self.encoded: list[tuple[int, list[int], list[int], Any]] = []
+
+    def __call__(self, descriptor: TensorDescriptor, form: Any) -> list[object]:
+        what = (descriptor.base.data_ptr(), descriptor.shape, descriptor.block_shape, form)
+        self.encoded.append(what)
+        return [f"map {len(self.encoded)}", *descriptor.shape]
+
+
+def _matrix(rows: int, columns: int = 16) -> torch.Tensor:
+    return torch.zeros(rows, columns)
+
+
+def test_a_matrix_is_encoded_once_for_its_place_and_shape() -> None:
+    encoder = Encoder()
+    maps = TensorMaps(encoder, _FORMS)
+    x, weight = _matrix(8), _matrix(32)
+    tiles = TiledMatrix(x, 4, 8), TiledMatrix(weight, 16, 8)
+    assert maps.expand(["p", tiles[0], 7, tiles[1]]) == ["p", "map 1", 8, 16, 7, "map 2", 32, 16]
+    assert maps.expand([tiles[0], 9, tiles[1]]) == ["map 1", 8, 16, 9, "map 2", 32, 16]
+    assert encoder.encoded == [
+        (x.data_ptr(), [8, 16], [4, 8], _FORMS[0]),
+        (weight.data_ptr(), [32, 16], [16, 8], _FORMS[1]),
+    ]
+
+
+@pytest.mark.parametrize("changed", ["place", "rows", "parameter"])
+def test_whatever_a_map_says_makes_another(changed: str) -> None:
+    encoder = Encoder()
+    maps = TensorMaps(encoder, _FORMS)
+    base = _matrix(8)
+    first = TiledMatrix(base, 4, 8)
+    other = TiledMatrix({"place": _matrix(8), "rows": base[:5], "parameter": base}[changed], 4, 8)
+    maps.expand([first])
+    maps.expand([first, other] if changed == "parameter" else [other])
+    assert len(encoder.encoded) == 2
+    maps.expand([first])
+    assert len(encoder.encoded) == 2, "the first is still held"
+
+
+def test_no_more_maps_are_held_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_maps, "_MOST_MAPS", 3)
+    encoder = Encoder()
+    maps = TensorMaps(encoder, _FORMS)
+    base = _matrix(8)
+    for rows in (1, 2, 3, 4, 4, 1):
+        maps.expand([TiledMatrix(base[:rows], 4, 8)])
+    assert len(encoder.encoded) == 5, "the fourth made room, and the first was made anew"
+
+
+def test_what_triton_is_given_is_a_descriptor_of_the_matrix() -> None:
+    x = _matrix(3)
+    given, number = described([TiledMatrix(x, 4, 8), 5])
+    assert isinstance(given, TensorDescriptor)
+    assert number == 5
+    assert (given.base, given.shape, given.strides) == (x, [3, 16], [16, 1])
+    assert given.block_shape == [4, 8]
+
+
+class Launcher:
+    """As Triton's: `launch` is what its own wrapper makes of a C function."""
+
+    def __init__(self, signature: dict[int, str], together: bool) -> None:
+        self.launched: list[tuple[object, ...]] = []
+        self.together = together
+        forms = [None] * sum(kind.startswith("tensordesc") for kind in signature.values())
+        self.launch = wrap_handle_tensordesc(self._record, signature, forms)
+
+    def _record(self, *arguments: object) -> None:
+        self.launched.append(arguments)
+
+    def __call__(self, grid: int, *arguments: object) -> None:
+        self.launch(grid, arguments) if self.together else self.launch(grid, *arguments)
+
+
+class Compiled:
+    """As Triton's compiled kernel, as far as it is looked at."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._run = launcher
+
+    @property
+    def run(self) -> Launcher:
+        return self._run
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["Triton 3.7", "Triton 3.6"])
+def test_tritons_own_wrapper_is_passed_by_and_left_alone(together: bool) -> None:
+    compiled = Compiled(Launcher({0: "tensordesc<fp32[4,8]>", 1: "i32"}, together))
+    own = remembering(compiled)
+    assert own is not None, "the installed Triton's launcher is known"
+    x = _matrix(3)
+    own.run(2, TiledMatrix(x, 4, 8), 5)
+    expanded = make_tensordesc_arg(TiledMatrix(x, 4, 8).descriptor(), None)
+    (launched,) = compiled.run.launched
+    grid, *rest = launched
+    assert grid == 2
+    given = [*rest[0]] if together else rest
+    assert given[0] is x
+    assert given[1:] == [*expanded[1:], 5]
+    assert own.run is not compiled.run
+    assert compiled.run.launch is not own.run.launch
+
+
+def test_a_launcher_without_descriptors_or_of_another_making_is_not_touched() -> None:
+    assert remembering(SimpleNamespace(run=SimpleNamespace(launch=print))) is None
+    assert remembering(SimpleNamespace(run=SimpleNamespace(launch=lambda *_: None))) is None
