@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -116,7 +116,7 @@ def test_tritons_own_wrapper_is_passed_by_and_left_alone(together: bool) -> None
     (launched,) = compiled.run.launched
     grid, *rest = launched
     assert grid == 2
-    given = [*rest[0]] if together else rest
+    given = list(cast(list[object], rest[0])) if together else rest
     assert given[0] is x
     assert given[1:] == [*expanded[1:], 5]
     assert own.run is not compiled.run
