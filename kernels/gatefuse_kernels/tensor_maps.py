@@ -9,7 +9,7 @@ hands out the same few places again and again.
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -54,17 +54,17 @@ class TensorMaps:
         self._encode = encode
         self._forms = forms
         self._held: dict[tuple[int, int, torch.Size], list[object]] = {}
+        self._places: tuple[tuple[int, int], ...] = ()
 
-    def expand(self, arguments: Iterable[object]) -> list[object]:
-        """Put what the kernel is given in the place of each matrix."""
-        given: list[object] = []
-        number = 0
-        for argument in arguments:
-            if type(argument) is TiledMatrix:
-                given += self._map(number, argument)
-                number += 1
-            else:
-                given.append(argument)
+    def expand(self, arguments: Sequence[object]) -> list[object]:
+        """Put what the kernel is given in the place of each matrix; matrices are always at the same places."""
+        if not self._places:
+            places = [i for i, each in enumerate(arguments) if type(each) is TiledMatrix]
+            # From the last on, so that what is put in moves no place that is still to come.
+            self._places = tuple(reversed([*enumerate(places)]))
+        given = list(arguments)
+        for number, place in self._places:
+            given[place : place + 1] = self._map(number, cast(TiledMatrix, arguments[place]))
         return given
 
     def _map(self, number: int, tiled: TiledMatrix) -> list[object]:

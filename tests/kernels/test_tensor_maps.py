@@ -37,26 +37,29 @@ def test_a_matrix_is_encoded_once_for_its_place_and_shape() -> None:
     maps = TensorMaps(encoder, _FORMS)
     x, weight = _matrix(8), _matrix(32)
     tiles = TiledMatrix(x, 4, 8), TiledMatrix(weight, 16, 8)
-    assert maps.expand(["p", tiles[0], 7, tiles[1]]) == ["p", "map 1", 8, 16, 7, "map 2", 32, 16]
-    assert maps.expand([tiles[0], 9, tiles[1]]) == ["map 1", 8, 16, 9, "map 2", 32, 16]
+    assert maps.expand(["p", tiles[0], 7, tiles[1]]) == ["p", "map 2", 8, 16, 7, "map 1", 32, 16]
+    assert maps.expand(["q", tiles[0], 9, tiles[1]]) == ["q", "map 2", 8, 16, 9, "map 1", 32, 16]
     assert encoder.encoded == [
-        (x.data_ptr(), [8, 16], [4, 8], _FORMS[0]),
         (weight.data_ptr(), [32, 16], [16, 8], _FORMS[1]),
+        (x.data_ptr(), [8, 16], [4, 8], _FORMS[0]),
     ]
 
 
-@pytest.mark.parametrize("changed", ["place", "rows", "parameter"])
-def test_whatever_a_map_says_makes_another(changed: str) -> None:
+@pytest.mark.parametrize("changed", ["place", "rows"])
+def test_another_place_or_shape_makes_another_map(changed: str) -> None:
     encoder = Encoder()
     maps = TensorMaps(encoder, _FORMS)
     base = _matrix(8)
     first = TiledMatrix(base, 4, 8)
-    other = TiledMatrix({"place": _matrix(8), "rows": base[:5], "parameter": base}[changed], 4, 8)
-    maps.expand([first])
-    maps.expand([first, other] if changed == "parameter" else [other])
-    assert len(encoder.encoded) == 2
-    maps.expand([first])
-    assert len(encoder.encoded) == 2, "the first is still held"
+    other = TiledMatrix({"place": _matrix(8), "rows": base[:5]}[changed], 4, 8)
+    assert [maps.expand([each])[0] for each in (first, other, first)] == ["map 1", "map 2", "map 1"]
+
+
+def test_each_parameter_has_maps_of_its_own() -> None:
+    maps = TensorMaps(encoder := Encoder(), _FORMS)
+    same = TiledMatrix(_matrix(8), 4, 8)
+    maps.expand([same, same])
+    assert [form for *_, form in encoder.encoded] == [*reversed(_FORMS)]
 
 
 def test_no_more_maps_are_held_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from gatefuse_kernels.device_profile import profile_of
-from gatefuse_kernels.launches import captured_kernels
+from gatefuse_kernels.launches import capture_stream, captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
 from gatefuse_kernels.packed import MlpWeights
@@ -133,6 +133,8 @@ class FusedMlp:
                 # Cannot capture inside a capture; the graph's own node count checks these.
                 return planned
             with torch.cuda.device(weights.device):
+                with torch.cuda.stream(capture_stream(torch.cuda.current_device())):
+                    self._launcher.prepare_capture()
                 names = captured_kernels(lambda: run_aligned(x, out, self._launch))
             _measured[key] = with_helpers(planned, names)
         return _measured[key]

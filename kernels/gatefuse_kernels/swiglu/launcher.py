@@ -80,6 +80,10 @@ class Launcher:
             launch = self._downs[key] = self._new_down(tile, overlap)
         launch(h, out)
 
+    def prepare_capture(self) -> None:
+        """Make ready to capture, on the current stream, what has run on another."""
+        self._workspace.prepare_capture()
+
     def _new_gate_up(self, tile: Tile, overlap: Overlap) -> _Product:
         if tile.descriptors:
             return GateUpTma(self._weights, tile, overlap, self._device, self._workspace)

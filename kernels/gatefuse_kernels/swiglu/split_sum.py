@@ -118,6 +118,15 @@ class SplitWorkspace:
             return self._unsplit
         return self._take(4 * programs * tile.rows * tile.columns, tiles)
 
+    def prepare_capture(self) -> None:
+        """Hold as many counters for the current stream as any other has.
+
+        A capture on it that another stream's run went before then zeroes none, which would be a launch.
+        """
+        most = max((held.numel() for held in self._arrived.values()), default=0)
+        if most:
+            self._counters(most)
+
     def _take(self, elements: int, tiles: int) -> tuple[torch.Tensor, torch.Tensor]:
         parts = torch.empty(elements, dtype=torch.float32, device=self._device)
         return parts, self._counters(tiles)

@@ -36,6 +36,18 @@ def test_direct_launches_equal_the_profilers(backend: str, dtype: DType) -> None
         assert counted(ledger) == len(names), (rows, names)
 
 
+def test_shared_tiles_before_a_librarys_product() -> None:
+    """256 rows of 5120x25600: what is measured is a capture on a stream on which nothing ran before."""
+    weights = make_weights(5120, 25600, DType.BF16, device=CUDA)
+    ledger = Ledger()
+    mlp = build_mlp("fused", weights, ledger=ledger, max_rows=256)
+    mlp.warm_up()
+    x = make_rows(256, weights)
+    out = torch.empty_like(x)
+    names = profiled(partial(mlp, x, out))
+    assert counted(ledger) == len(names), names
+
+
 def test_a_row_count_that_warm_up_did_not_see() -> None:
     """Its first call measures, too: by a capture, which must run nothing beside the five ops."""
     weights = make_weights(4096, 14336, device=CUDA)
