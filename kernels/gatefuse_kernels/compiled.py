@@ -23,6 +23,7 @@ from types import FunctionType
 from typing import NamedTuple, cast
 
 import torch
+from torch.nn import functional
 
 from gatefuse_kernels import traffic
 from gatefuse_kernels.errors import BackendUnavailableError
@@ -33,7 +34,7 @@ from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.reference import activate
 from gatefuse_kernels.shapes import Activation, bucket_for, row_buckets
 from gatefuse_kernels.traffic import KernelTraffic, helper_launch
-from gatefuse_kernels.workspace import temporary
+from gatefuse_kernels.workspace import STEP, needs_apart_rows, temporary
 
 _Forward = Callable[..., torch.Tensor]
 
@@ -63,6 +64,7 @@ class CompiledMlp:
         if weights.device.type == "cpu":
             _require_cpp_compiler()
         self._weights = weights
+        self._computed = _with_whole_steps(weights)
         self._ledger = ledger
         self._max_rows = max_rows
         self._buckets = row_buckets(max_rows)
@@ -98,21 +100,24 @@ class CompiledMlp:
             return
         bucket = bucket_for(rows, self._buckets)
         launches = self._launches.get(bucket) or self._prepare(bucket)
+        hidden, computed = x.shape[1], self._computed.down.shape[0]
         if bucket > rows:
-            padded = temporary("compiled_padded", x, bucket, x.shape[1])
-            padded[:rows].copy_(x)
+            self._ledger.count(traffic.pad_rows(bucket - rows, hidden, x.element_size()))
+        if bucket > rows or computed > hidden:
+            padded = temporary("compiled_padded", x, bucket, computed)
+            padded[:rows, :hidden].copy_(x)
+            padded[:rows, hidden:].zero_()
             padded[rows:].zero_()
-            self._ledger.count(traffic.pad_rows(bucket - rows, x.shape[1], x.element_size()))
-            answer = temporary("compiled_answer", x, bucket, x.shape[1])
+            answer = temporary("compiled_answer", x, bucket, computed)
             self._forward(padded, answer)
-            out.copy_(answer[:rows])
+            out.copy_(answer[:rows, :hidden])
         else:
             self._forward(x, out)
         for launch in launches:
             self._ledger.count(launch)
 
     def _forward(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        weights = self._weights
+        weights = self._computed
         key = _Key(
             x.shape[0], x.shape[1], weights.down.shape[1], x.dtype, x.device, weights.activation
         )
@@ -122,7 +127,7 @@ class CompiledMlp:
         torch.mm(gated, weights.down.t(), out=out)
 
     def _prepare(self, bucket: int) -> tuple[KernelTraffic, ...]:
-        like = self._weights.down
+        like = self._computed.down
         x = torch.zeros(bucket, like.shape[0], dtype=like.dtype, device=like.device)
         out = torch.empty_like(x)
         with warnings.catch_warnings():
@@ -137,6 +142,22 @@ class CompiledMlp:
         plan = _plan(traffic.compiled_mlp(self._weights.shape, bucket, like.element_size()), names)
         self._launches[bucket] = plan
         return plan
+
+
+def _with_whole_steps(weights: MlpWeights) -> MlpWeights:
+    """Weights whose widths a CPU's product contracts without reading past a row's end; see `needs_apart_rows`.
+
+    Zeros are appended to both widths: they add nothing to any sum, and activated they stay zero.
+    """
+    hidden, intermediate = weights.down.shape
+    kind = weights.down.dtype, weights.device
+    if not any(needs_apart_rows(*kind, width) for width in (hidden, intermediate)):
+        return weights
+    more_hidden, more_intermediate = -hidden % STEP, -intermediate % STEP
+    more = (0, more_hidden, 0, more_intermediate)
+    gate_up = torch.cat([functional.pad(each, more) for each in (weights.gate, weights.up)])
+    down = functional.pad(weights.down, (0, more_intermediate, 0, more_hidden))
+    return MlpWeights(gate_up, down, weights.activation)
 
 
 def _gate(

@@ -15,7 +15,7 @@ from gatefuse_kernels.plan import Algorithm, Plan, RowPlans, graph_buckets
 from gatefuse_kernels.reference import activate_
 from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, row_buckets
 from gatefuse_kernels.traffic import KernelTraffic, helper_launch
-from gatefuse_kernels.workspace import temporary
+from gatefuse_kernels.workspace import apart_rows, needs_apart_rows, temporary
 
 _Op = Callable[[], object]
 
@@ -104,7 +104,9 @@ class EagerMlp:
     def _ops(self, x: torch.Tensor, out: torch.Tensor) -> tuple[_Op, ...]:
         weights = self._weights
         rows, intermediate = x.shape[0], weights.down.shape[1]
-        gate = temporary("eager_gate", x, rows, intermediate)
+        if needs_apart_rows(x.dtype, x.device, x.shape[1]):
+            x = apart_rows("eager_x", x, *x.shape).copy_(x)
+        gate = apart_rows("eager_gate", x, rows, intermediate)
         up = temporary("eager_up", x, rows, intermediate)
         return (
             lambda: torch.mm(x, weights.gate.t(), out=gate),

@@ -9,6 +9,9 @@ import threading
 
 import torch
 
+STEP = 32
+"""Elements of a row that oneDNN's bfloat16 product contracts at a time."""
+
 
 class _Buffers(threading.local):
     def __init__(self) -> None:
@@ -34,3 +37,22 @@ def temporary(name: str, like: torch.Tensor, rows: int, columns: int) -> torch.T
     if like.device.type == "cpu":
         return scratch(name, rows, columns, like.dtype)
     return torch.empty(rows, columns, dtype=like.dtype, device=like.device)
+
+
+def needs_apart_rows(dtype: torch.dtype, device: torch.device, columns: int) -> bool:
+    """Whether a product that contracts `columns` has to be kept from reading the next row.
+
+    At some row counts (16n + 1 and more) oneDNN's bfloat16 product on CPUs with AMX (torch 2.13) reads a
+    last step past a row's end and multiplies what it finds there by zero: a NaN, an infinity or a number
+    that overflows makes NaN of the row before.
+    """
+    return device.type == "cpu" and dtype is torch.bfloat16 and columns % STEP != 0
+
+
+def apart_rows(name: str, like: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """As `temporary`, with zeros between the rows, as many as such a product reads past their ends."""
+    if not needs_apart_rows(like.dtype, like.device, columns):
+        return temporary(name, like, rows, columns)
+    wide = scratch(name, rows, columns + -columns % STEP, like.dtype)
+    wide[:, columns:].zero_()
+    return wide[:, :columns]

@@ -172,17 +172,36 @@ def test_no_rows_launch_nothing(backend: str) -> None:
     assert ledger.drain() == []
 
 
-@pytest.mark.parametrize("backend", ["fused", "eager"])
-def test_a_bad_row_stays_in_its_row(backend: str) -> None:
-    weights = make_weights(DType.FP32)
-    mlp = build_mlp(backend, weights, ledger=Ledger(), max_rows=MAX_ROWS)
-    x = make_rows(4, weights)
+def assert_rows_apart(mlp: Mlp, weights: MlpWeights, rows: int, bad: float) -> None:
+    """A `bad` value in the last row leaves the others' bits as they are."""
+    x = make_rows(rows, weights)
     clean, dirty = poisoned(x), poisoned(x)
     mlp(x, clean)
-    x[1, 5] = math.nan
+    x[-1, 5:] = bad
     mlp(x, dirty)
-    assert dirty[1].isnan().all()
-    assert torch.equal(dirty[[0, 2, 3]], clean[[0, 2, 3]])
+    assert clean.isfinite().all()
+    assert not dirty[-1].isfinite().any()
+    assert torch.equal(dirty[:-1], clean[:-1])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 3e38], ids=str)
+@pytest.mark.parametrize("rows", [4, 17, 49])
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.BF16])
+@pytest.mark.parametrize("backend", ["fused", "eager"])
+def test_a_bad_row_stays_in_its_row(backend: str, dtype: DType, rows: int, bad: float) -> None:
+    weights = make_weights(dtype)
+    mlp = build_mlp(backend, weights, ledger=Ledger(), max_rows=64)
+    assert_rows_apart(mlp, weights, rows, bad)
+
+
+@compiles
+@pytest.mark.slow
+def test_a_bad_row_stays_in_its_row_compiled() -> None:
+    """Padded and unpadded alike."""
+    weights = make_weights(DType.BF16)
+    mlp = build_mlp("compiled", weights, ledger=Ledger(), max_rows=49)
+    for rows in (17, 33, 49):
+        assert_rows_apart(mlp, weights, rows, math.nan)
 
 
 @pytest.mark.parametrize("backend", ["fused", "eager"])
