@@ -19,6 +19,7 @@ from gatefuse_protos import open_inference_pb2 as pb
 VERSION = "1"
 MODEL_DATATYPES = {"fp32": Datatype.FP32, "fp16": Datatype.FP16, "bf16": Datatype.BF16}
 MAX_ID_LENGTH = 256
+MAX_NAME_LENGTH = 256
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _VERSION = re.compile(r"[0-9]{1,10}")
 
@@ -92,9 +93,13 @@ def find_model(models: Mapping[str, ServedModel], name: str, version: str) -> Se
 
 
 def check_name(name: str, version: str) -> None:
-    """Raises InvalidRequest for a name or version that no model could have."""
+    """Raises InvalidRequest for a name or version that is none, NotFound for a name that no model here could have."""
     if not _MODEL_NAME.fullmatch(name):
-        raise InvalidRequest("model", "model_name must match [a-z0-9][a-z0-9-]{0,62}")
+        # A name that other servers take is only unknown here.
+        is_name = name.isprintable() and 0 < len(name) <= MAX_NAME_LENGTH
+        if is_name:
+            raise NotFound(f"no model is named '{name}': names match {_MODEL_NAME.pattern}")
+        raise InvalidRequest("model", f"model_name must match {_MODEL_NAME.pattern}")
     if version and not _VERSION.fullmatch(version):
         raise InvalidRequest("model", "model_version must be a non-negative integer")
 
@@ -172,12 +177,12 @@ def _chosen_outputs(request: pb.ModelInferRequest, model: ServedModel) -> tuple[
         if output.parameters:
             check_tensor(output.parameters, "output")
     names = [output.name for output in request.outputs]
-    if len(model.outputs) == 1 and (len(names) > 1 or names[0] != model.outputs[0]):
-        raise InvalidRequest("shape", f"the only output of '{model.name}' is '{model.outputs[0]}'")
-    for name in names:
-        if name not in model.outputs:
-            listed = ", ".join(model.outputs)
-            raise InvalidRequest("shape", f"the outputs of '{model.name}' are {listed}")
+    if not set(names).issubset(model.outputs):
+        if len(model.outputs) == 1:
+            text = f"the only output of '{model.name}' is '{model.outputs[0]}'"
+        else:
+            text = f"the outputs of '{model.name}' are {', '.join(model.outputs)}"
+        raise InvalidRequest("shape", text)
     if len(set(names)) < len(names):
         raise InvalidRequest("shape", "an output is asked for twice")
     return tuple(map(model.outputs.index, names))
@@ -189,14 +194,30 @@ def _targets(
     """Where each output that a request names goes: a region, or None for the answer; empty if none goes to a region."""
     if not any(points_at_region(output.parameters) for output in request.outputs):
         return ()
-    rows, columns, datatype, _ = inputs
+    rows, columns, datatype, payloads = inputs
     needed_bytes = rows * columns * datatype.itemsize
-    return tuple(
+    targets = tuple(
         region_slice(output.parameters, f"output '{output.name}'", needed_bytes, regions)
         if points_at_region(output.parameters)
         else None
         for output in request.outputs
     )
+    _check_apart([each for each in payloads if isinstance(each, RegionSlice)], targets)
+    return targets
+
+
+def _check_apart(sources: Sequence[RegionSlice], targets: Sequence[RegionSlice | None]) -> None:
+    """Raises InvalidRequest where an answer would be written over rows to be read, or over another answer."""
+    places = [target for target in targets if target is not None]
+    for number, target in enumerate(places):
+        if any(target.overlaps(other) for other in places[:number]):
+            raise InvalidRequest("mismatch", "two outputs overlap in shared memory")
+        # In place is right: rows are read before their own answer is written.
+        if any(target.overlaps(each) and target != each for each in sources):
+            raise InvalidRequest(
+                "mismatch",
+                "an output overlaps an input in shared memory without being in its place",
+            )
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 import json
 import logging
 import socketserver
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,5 +50,8 @@ class ControlServer(socketserver.ThreadingUnixStreamServer):
         threading.Thread(target=self.serve_forever, name="control", daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A frontend that went away needs no answer."""
-        log.warning("a question was not answered", exc_info=True)
+        """A frontend that went away, or whose client did, needs no answer."""
+        if isinstance(sys.exception(), OSError):
+            log.info("a question was not answered: nobody waits for it any more")
+        else:
+            log.exception("a question was not answered")

@@ -45,7 +45,9 @@ class ModelChanger:
             return without_paths(config, str(error))
         except Exception as error:
             log.exception("%s could not be loaded", config.name)
-            if isinstance(error, torch.OutOfMemoryError | MemoryError):
+            # The CPU's allocator has no class of its own.
+            is_full = isinstance(error, torch.OutOfMemoryError | MemoryError)
+            if is_full or "can't allocate memory" in str(error):
                 return "there is not enough memory"
             return "an internal error: the server's log says which"
         finally:

@@ -3,6 +3,7 @@
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,8 +18,8 @@ from gatefuse.roster import Entry, Roster, State, write_roster
 
 log = logging.getLogger(__name__)
 
-# What and where a model is, or a path: the operator's alone.
-FIXED_KEYS = ("name", "replicas", "checkpoint", "like")
+# What and where a model is, how large it is, or a path: the operator's alone.
+FIXED_KEYS = ("name", "replicas", "checkpoint", "random", "like")
 
 
 class Fleet(Protocol):
@@ -138,7 +139,7 @@ def overridden(configured: ModelConfig, override: str | None) -> ModelConfig:
     if override is None or not override.strip():
         return configured
     try:
-        given = json.loads(override)
+        given = json.loads(override, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise Refused(f"config is not valid JSON: {error}") from error
     if not isinstance(given, dict):
@@ -156,6 +157,14 @@ def overridden(configured: ModelConfig, override: str | None) -> ModelConfig:
     except (ValidationError, RecursionError) as error:
         text = readable(error) if isinstance(error, ValidationError) else "nested too deeply"
         raise Refused(f"config: {without_paths(configured, text)}") from error
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    given = dict(pairs)
+    for key, count in Counter(key for key, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"the key {key!r} is given twice")
+    return given
 
 
 def _with(entry: Entry, **changes: Any) -> Entry:

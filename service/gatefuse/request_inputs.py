@@ -12,6 +12,9 @@ from gatefuse.shared_memory.regions import points_at_region, region_slice
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
+MAX_ROWS = 2**31 - 1
+"""Of one request, whatever its model."""
+
 Sent = bytes | memoryview
 Payload = Sent | RegionSlice
 Tensor = pb.ModelInferRequest.InferInputTensor
@@ -126,8 +129,10 @@ def _dimensions(shape: Sequence[int], model: ServedModel, what: str) -> tuple[in
     rows, columns = shape
     if rows < 1:
         raise InvalidRequest("shape", f"{what} must have at least one row")
-    if rows > 2**31 - 1:
-        raise InvalidRequest("size", "too many rows")
+    if rows > MAX_ROWS:
+        raise InvalidRequest(
+            "size", f"{what} has {rows} rows: no request can have more than {MAX_ROWS}"
+        )
     if model.columns:
         if columns != model.columns:
             raise InvalidRequest("shape", f"'{model.name}' takes rows of {model.columns} columns")

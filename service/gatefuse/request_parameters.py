@@ -1,6 +1,6 @@
 """Parameters: a request's, which layer and how it waits; and those of its tensors."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from gatefuse.errors import InvalidRequest, NotFound
 from gatefuse.link import ServedModel
@@ -36,8 +36,21 @@ def read_layer(request: pb.ModelInferRequest, model: ServedModel) -> int:
         raise InvalidRequest("model", "parameter 'layer' must be an int64_param")
     layer: int = parameter.int64_param
     if layer not in model.layers:
-        raise NotFound(f"model '{model.name}' does not serve that layer")
+        raise NotFound(
+            f"model '{model.name}' does not serve layer {layer}, but {listed(model.layers)}"
+        )
     return layer
+
+
+def listed(layers: Sequence[int]) -> str:
+    """Ascending layers in words, neighbours as a range: 0 to 3, 7."""
+    ranges: list[list[int]] = []
+    for layer in layers:
+        if ranges and layer == ranges[-1][1] + 1:
+            ranges[-1][1] = layer
+        else:
+            ranges.append([layer, layer])
+    return ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in ranges)
 
 
 def read_waiting(request: pb.ModelInferRequest) -> tuple[int, int]:

@@ -12,6 +12,10 @@ from gatefuse_protos import open_inference_pb2 as pb
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
+# Calls that have come and wait to be taken. gRPC's own limit, 1000 to 3000, answers those beyond it CANCELLED, as if
+# the client had: it is set so high that the bounded queues refuse first, which say why and when to come again.
+MAX_PENDING_CALLS = 1 << 20
+
 
 class Server:
     """Starts NOT_SERVING: whoever starts it says when it is ready."""
@@ -24,6 +28,8 @@ class Server:
             options=[
                 ("grpc.max_receive_message_length", config.max_message_bytes),
                 ("grpc.max_send_message_length", config.max_message_bytes),
+                ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
                 # One frontend must own its port alone, so that a second server is told it is taken.
                 ("grpc.so_reuseport", 1 if config.frontends > 1 else 0),
             ]

@@ -69,7 +69,12 @@ def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _read_npy(path: Path) -> Tensor:
-    array: NDArray[Any] = np.load(path, allow_pickle=False)
+    try:
+        with path.open("rb") as file:
+            # np.load takes whatever has no header for a pickle, and says how to load that unsafely.
+            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"it is no .npy file of numbers: {error}") from error
     if array.dtype != _UNTYPED_PAIR:
         return Tensor(array, is_bf16=False)
     return Tensor(decode(array.tobytes(), Datatype.BF16, array.shape), is_bf16=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -15,7 +18,11 @@ from numpy.typing import NDArray
 from tests.integration.harness import Service, Start, free_port, wait_until
 from tritonclient.utils import InferenceServerException
 
+from gatefuse.messages import Rows, infer_request, method
+from gatefuse.wire import Datatype
+
 COLUMNS = 5
+WIDE, WIDE_ROWS = 4096, 64
 REQUESTS = 200
 CONNECTIONS = 6
 Array = NDArray[np.float32]
@@ -39,7 +46,8 @@ def service(start: Start) -> Service:
         },
     }
     ports = {"grpc_port": free_port(), "frontends": 2}
-    return start({"device": "cpu", **ports, "models": [model]})
+    wide = {**model, "name": "wide", "columns": WIDE, "batching": {"max_batch_rows": WIDE_ROWS}}
+    return start({"device": "cpu", **ports, "models": [model, wide]})
 
 
 def _input(x: Array) -> tritonclient.grpc.InferInput:
@@ -188,3 +196,40 @@ def test_concurrent_streams_do_not_mix(service: Service) -> None:
         await asyncio.gather(*(one(offset) for offset in range(0, 400, 50)))
 
     asyncio.run(all_of_them())
+
+
+def test_a_client_that_goes_without_its_answers_leaves_no_traceback(service: Service) -> None:
+    """It takes one of many large answers, so that the server waits in a write when it cancels."""
+    x = np.ones((WIDE_ROWS, WIDE), np.float32)
+    message = infer_request("wide", {"x": Rows(x.tobytes(), x.shape, Datatype.FP32)})
+    content = message.SerializeToString()
+
+    def stands() -> bool:
+        batches = service.scrape().value("gatefuse_batches_total")
+        time.sleep(0.3)
+        return service.scrape().value("gatefuse_batches_total") == batches
+
+    with grpc.insecure_channel(service.url) as channel:
+        for _ in range(3):
+            infer: Any = channel.stream_stream(method("ModelStreamInfer"))
+            call = infer(iter([content] * 60))
+            next(call)
+            wait_until(stands, 20, "all that may wait for the client is computed")
+            call.cancel()
+    with _client(service) as client:
+        result = client.infer("double", [_input(_rows(3))])
+        np.testing.assert_array_equal(result.as_numpy("y"), 2 * _rows(3))
+    assert "Traceback" not in service.log, service.log
+
+
+def test_thousands_of_calls_at_once_are_answered_or_refused(service: Service) -> None:
+    """GRPC's own limit would answer those that wait to be taken CANCELLED, as if the client had."""
+    x = _rows(3)
+    message = infer_request("double", {"x": Rows(x.tobytes(), x.shape, Datatype.FP32)})
+    content = message.SerializeToString()
+    with grpc.insecure_channel(service.url) as channel:
+        infer: Any = channel.unary_unary(method("ModelInfer"))
+        calls = [infer.future(content, timeout=60) for _ in range(5000)]
+        codes = Counter(call.code() for call in calls)
+    assert codes[grpc.StatusCode.OK] > 0
+    assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}, codes

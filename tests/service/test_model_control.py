@@ -167,7 +167,12 @@ def test_only_configured_models(bed: Bed, operation: str) -> None:
         ('{"constants": {"v": {"tensor": "t"}}}', "cannot name a file"),
         ('{"batching": {"max_batch_rows": 0}}', "config: batching.max_batch_rows: "),
         ('{"expression": "y ="}', "config: "),
-        ('{"random": {"hidden": 8, "intermediate": 8}}', "has no 'checkpoint' or 'random'"),
+        ('{"random": {"hidden": 8, "intermediate": 8}}', "'random' cannot be given"),
+        ('{"dtype": "fp16", "dtype": "fp32"}', "not valid JSON: the key 'dtype' is given twice"),
+        (
+            '{"batching": {"max_batch_rows": 1, "max_batch_rows": 2}}',
+            "'max_batch_rows' is given twice",
+        ),
     ],
 )
 def test_what_a_request_may_not_say(given: str, text: str) -> None:

@@ -108,7 +108,8 @@ async def test_rows_and_their_cost(bed: TestBed) -> None:
     [
         ({"model_name": "other"}, Code.NOT_FOUND, "no model is named 'other'", "model"),
         ({"model_version": "2"}, Code.NOT_FOUND, "no version 2", "model"),
-        ({"model_name": "Other"}, Code.INVALID_ARGUMENT, "model_name must match", "model"),
+        ({"model_name": "Other"}, Code.NOT_FOUND, "no model is named 'Other'", "model"),
+        ({"model_name": "a\n"}, Code.INVALID_ARGUMENT, "model_name must match", "model"),
         ({"model_version": "x"}, Code.INVALID_ARGUMENT, "model_version must be", "model"),
         ({"id": "i" * 257}, Code.INVALID_ARGUMENT, "id is longer than 256", "size"),
         ({"rows": 21}, Code.INVALID_ARGUMENT, "21 rows exceed the limit of 20 rows", "size"),

@@ -53,6 +53,8 @@ class StreamInfer:
             while (answer := await requests.next_answer()) is not None:
                 await context.write(answer)
                 requests.written()
+        except grpc.aio.InternalError:
+            return  # what could not be written is for a client that has gone
         finally:
             self._open.discard(requests)
             requests.abandon(late=is_late(context))

@@ -101,6 +101,11 @@ class RegionSlice:
         """Its bytes."""
         return self.size
 
+    def overlaps(self, other: "RegionSlice") -> bool:
+        """Whether they share bytes, as far as the names of their regions tell."""
+        is_apart = self.start + self.size <= other.start or other.start + other.size <= self.start
+        return self.region is other.region and not is_apart
+
     def part(self, first: int, size: int) -> "RegionSlice":
         """`size` bytes of it from its byte `first` on."""
         return RegionSlice(self.region, self.start + first, size)

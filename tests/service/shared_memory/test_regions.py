@@ -6,9 +6,12 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.service.fakes import COLUMNS, MODELS, PAIR
 
+from gatefuse import codec
 from gatefuse.errors import AlreadyExists, InvalidRequest, NotFound, Unsupported
 from gatefuse.shared_memory import Regions, RegionSlice, Registration, Registry, SystemRegion
 from gatefuse.shared_memory.region import inspect
@@ -219,3 +222,49 @@ def test_off_and_unknown(regions: Regions) -> None:
         region_slice(_parameters().parameters, "x", 0, None)
     with pytest.raises(NotFound, match="'r'"):
         region_slice(_parameters().parameters, "x", 0, regions)
+
+
+def _in_place(offsets: dict[str, tuple[int, ...]]) -> pb.ModelInferRequest:
+    """A request of two rows whose tensors lie in region r at these offsets."""
+    request = pb.ModelInferRequest(model_name="pair")
+    size_bytes = 2 * COLUMNS * 4
+    inputs = [
+        request.inputs.add(name=name, datatype="FP32", shape=[2, COLUMNS]) for name in PAIR.inputs
+    ]
+    outputs = [request.outputs.add(name=name) for name in PAIR.outputs]
+    tensors: list[Any] = [*inputs, *outputs]
+    for tensor, offset in zip(tensors, offsets["inputs"] + offsets["outputs"], strict=True):
+        tensor.parameters["shared_memory_region"].string_param = "r"
+        tensor.parameters["shared_memory_byte_size"].int64_param = size_bytes
+        tensor.parameters["shared_memory_offset"].int64_param = offset
+    return request
+
+
+@pytest.mark.parametrize("outputs", [(200, 300), (0, 100), (100, 0), (24, 124), (224, 200)])
+def test_answers_apart_from_the_rows_or_in_their_place(
+    shm: Shm, regions: Regions, outputs: tuple[int, int]
+) -> None:
+    regions.registry.add(shm.registration())
+    request = codec.decode(
+        _in_place({"inputs": (0, 100), "outputs": outputs}), MODELS, regions=regions
+    )
+    assert [target and target.start for target in request.targets] == [*outputs]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "text"),
+    [
+        ((1, 300), "an output overlaps an input"),
+        ((300, 77), "an output overlaps an input"),
+        ((300, 300), "two outputs overlap"),
+        ((300, 323), "two outputs overlap"),
+        ((0, 0), "two outputs overlap"),
+    ],
+)
+def test_answers_that_would_be_written_over_others(
+    shm: Shm, regions: Regions, outputs: tuple[int, int], text: str
+) -> None:
+    regions.registry.add(shm.registration())
+    request = _in_place({"inputs": (0, 100), "outputs": outputs})
+    with pytest.raises(InvalidRequest, match=text):
+        codec.decode(request, MODELS, regions=regions)
