@@ -7,7 +7,8 @@ from typing import Any, Protocol, cast
 import triton
 import triton.language as tl
 
-from gatefuse_kernels.tensor_maps import TiledMatrix, described, remembering
+from gatefuse_kernels.direct_launch import DirectLaunch, direct_launch
+from gatefuse_kernels.tensor_maps import described
 
 _INTEGERS = ("rows", "shared_columns", "sharing_programs")
 """What kernels are told at run time, besides pointers."""
@@ -53,10 +54,9 @@ class Variant:
     """One variant of a kernel on one device, launched at little cost to the host.
 
     The first launch compiles, or finds what was compiled, by way of Triton's own handling of
-    arguments, which takes some 25 us of Python each time. Later ones hand their arguments to the
-    compiled kernel at once. So all launches must agree in whatever Triton would tell variants apart
-    by: dtypes, the shapes of descriptors' tiles, and for a kernel that specialises on pointers that
-    they start on 16 bytes.
+    arguments. Later ones hand their arguments to the compiled kernel at once; see `direct_launch`. So
+    all launches must agree in whatever Triton would tell variants apart by: dtypes, the shapes of
+    descriptors' tiles, and for a kernel that specialises on pointers that they start on 16 bytes.
     """
 
     def __init__(self, kernel: Kernel, constants: Mapping[str, object], **options: object) -> None:
@@ -71,8 +71,7 @@ class Variant:
         self._constants = constants
         self._options = options
         self._values = tuple(constants[name] for name in kernel.arg_names if name in constants)
-        self._compiled: Any = None
-        self._describes = False
+        self._launch: DirectLaunch | None = None
 
     def launch(self, programs: int, *arguments: object) -> None:
         """Launch on the current stream and device.
@@ -81,15 +80,22 @@ class Variant:
             programs: of the grid, at least 1.
             arguments: the parameters that are not constexprs, in order; a `TiledMatrix` for a descriptor.
         """
-        if self._compiled is None:
-            # None in the interpreter, which has nothing compiled.
-            compiled = self._kernel[(programs,)](
-                *described(arguments), **self._constants, **self._options
-            )
-            has_matrices = any(type(each) is TiledMatrix for each in arguments)
-            keeper = remembering(compiled) if has_matrices and compiled is not None else None
-            self._compiled = keeper or compiled
-            self._describes = has_matrices and keeper is None
+        if self._launch is not None:
+            self._launch(programs, arguments + self._values)
             return
-        given = described(arguments) if self._describes else arguments
-        self._compiled[(programs, 1, 1)](*given, *self._values)
+        compiled = self._kernel[(programs,)](
+            *described(arguments), **self._constants, **self._options
+        )
+        # None in the interpreter, which has nothing compiled.
+        if compiled is not None:
+            count = len(arguments) + len(self._values)
+            self._launch = direct_launch(compiled, count) or _launch_of(compiled)
+
+
+def _launch_of(compiled: Any) -> DirectLaunch:
+    """Triton's own launch of what it compiled."""
+
+    def launch(programs: int, arguments: tuple[object, ...]) -> None:
+        compiled[(programs, 1, 1)](*described(arguments))
+
+    return launch

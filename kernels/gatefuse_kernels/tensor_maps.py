@@ -6,9 +6,7 @@ needs a new one only for a place or a shape it has not seen. Weights never move,
 hands out the same few places again and again.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -76,37 +74,3 @@ class TensorMaps:
                 self._held.clear()
             found = self._held[place] = self._encode(tiled.descriptor(), self._forms[number])
         return found
-
-
-def remembering(compiled: Any) -> Any | None:
-    """A compiled kernel that takes `TiledMatrix` arguments and keeps their maps.
-
-    Triton's own is left as it is, because others may launch it.
-
-    Returns:
-        None where the kernel has no descriptors, or Triton's launcher is not one that is known here
-        (3.6 and 3.7 are): it has to be given descriptors then.
-    """
-    launch = compiled.run.launch
-    if not inspect.isfunction(launch):
-        return None
-    names = inspect.getclosurevars(launch)
-    try:
-        launcher, forms = names.nonlocals["launcher"], names.nonlocals["tensordesc_meta"]
-        maps = TensorMaps(names.globals["make_tensordesc_arg"], forms)
-    except KeyError:
-        return None
-
-    def launch_with_maps(*arguments: object) -> None:
-        *others, last = arguments
-        if isinstance(last, tuple):
-            # From 3.7 on the kernel's own arguments come together, after the launcher's.
-            launcher(*others, maps.expand(last))
-        else:
-            launcher(*maps.expand(arguments))
-
-    run = copy(compiled.run)
-    run.launch = launch_with_maps
-    own = copy(compiled)
-    own._run = run
-    return own

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from gatefuse_kernels import jit
 from gatefuse_kernels.jit import Kernel, Variant
+from gatefuse_kernels.tensor_maps import TiledMatrix
 
 
 class FakeKernel:
@@ -27,6 +34,10 @@ class FakeKernel:
 
 
 class FakeCompiled:
+    """With a launcher that is not known: a launch goes by the compiled kernel's own path."""
+
+    run = SimpleNamespace(launch=None)
+
     def __init__(self, kernel: FakeKernel) -> None:
         self._kernel = kernel
 
@@ -55,3 +66,32 @@ def test_where_nothing_is_compiled_every_launch_goes_through_triton() -> None:
         variant.launch(rows, "x", rows)
     assert [args for _, args, _ in kernel.jitted] == [("x", 1), ("x", 2)]
     assert not kernel.direct
+
+
+def test_a_launcher_that_is_known_is_called_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = FakeKernel(has_compiled=True)
+    launched: list[tuple[int, tuple[object, ...]]] = []
+
+    def direct_launch(compiled: object, count: int) -> Callable[..., None]:
+        assert isinstance(compiled, FakeCompiled)
+        assert count == 4
+        return lambda programs, arguments: launched.append((programs, arguments))
+
+    monkeypatch.setattr(jit, "direct_launch", direct_launch)
+    variant = _variant(kernel)
+    variant.launch(3, "x", 5)
+    variant.launch(4, "y", 6)
+    assert launched == [(4, ("y", 6, 7, 32))]
+    assert not kernel.direct
+
+
+def test_matrices_are_described_where_triton_launches() -> None:
+    kernel = FakeKernel(has_compiled=True)
+    variant = _variant(kernel)
+    for rows in (1, 2):
+        variant.launch(1, TiledMatrix(torch.zeros(rows, 16), 16, 16), rows)
+    ((_, (first, _), _),) = kernel.jitted
+    ((_, (second, *_)),) = kernel.direct
+    for descriptor, rows in ((first, 1), (second, 2)):
+        assert isinstance(descriptor, TensorDescriptor)
+        assert descriptor.shape == [rows, 16]

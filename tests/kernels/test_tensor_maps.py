@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-from triton.backends.nvidia.driver import make_tensordesc_arg, wrap_handle_tensordesc
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gatefuse_kernels import tensor_maps
-from gatefuse_kernels.tensor_maps import TensorMaps, TiledMatrix, described, remembering
+from gatefuse_kernels.tensor_maps import TensorMaps, TiledMatrix, described
 
 _FORMS = ("form of x", "form of weight")
 
@@ -79,53 +77,3 @@ def test_what_triton_is_given_is_a_descriptor_of_the_matrix() -> None:
     assert number == 5
     assert (given.base, given.shape, given.strides) == (x, [3, 16], [16, 1])
     assert given.block_shape == [4, 8]
-
-
-class Launcher:
-    """As Triton's: `launch` is what its own wrapper makes of a C function."""
-
-    def __init__(self, signature: dict[int, str], together: bool) -> None:
-        self.launched: list[tuple[object, ...]] = []
-        self.together = together
-        forms = [None] * sum(kind.startswith("tensordesc") for kind in signature.values())
-        self.launch = wrap_handle_tensordesc(self._record, signature, forms)
-
-    def _record(self, *arguments: object) -> None:
-        self.launched.append(arguments)
-
-    def __call__(self, grid: int, *arguments: object) -> None:
-        self.launch(grid, arguments) if self.together else self.launch(grid, *arguments)
-
-
-class Compiled:
-    """As Triton's compiled kernel, as far as it is looked at."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        self._run = launcher
-
-    @property
-    def run(self) -> Launcher:
-        return self._run
-
-
-@pytest.mark.parametrize("together", [True, False], ids=["Triton 3.7", "Triton 3.6"])
-def test_tritons_own_wrapper_is_passed_by_and_left_alone(together: bool) -> None:
-    compiled = Compiled(Launcher({0: "tensordesc<fp32[4,8]>", 1: "i32"}, together))
-    own = remembering(compiled)
-    assert own is not None, "the installed Triton's launcher is known"
-    x = _matrix(3)
-    own.run(2, TiledMatrix(x, 4, 8), 5)
-    expanded = make_tensordesc_arg(TiledMatrix(x, 4, 8).descriptor(), None)
-    (launched,) = compiled.run.launched
-    grid, *rest = launched
-    assert grid == 2
-    given = list(cast(list[object], rest[0])) if together else rest
-    assert given[0] is x
-    assert given[1:] == [*expanded[1:], 5]
-    assert own.run is not compiled.run
-    assert compiled.run.launch is not own.run.launch
-
-
-def test_a_launcher_without_descriptors_or_of_another_making_is_not_touched() -> None:
-    assert remembering(SimpleNamespace(run=SimpleNamespace(launch=print))) is None
-    assert remembering(SimpleNamespace(run=SimpleNamespace(launch=lambda *_: None))) is None
