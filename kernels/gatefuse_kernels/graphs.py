@@ -77,6 +77,13 @@ class GraphedMlp:
                     self._captured[bucket] = self._capture_bucket(bucket)
             torch.cuda.current_stream().wait_stream(stream)
 
+    @property
+    def kernels(self) -> frozenset[str]:
+        """The names of what some bucket launches."""
+        return frozenset(
+            name for captured in self._captured.values() for name in captured.recipe.kernels
+        )
+
     def bucket_for(self, rows: int) -> int:
         """The smallest bucket that holds `rows`.
 

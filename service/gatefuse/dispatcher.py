@@ -93,7 +93,7 @@ class Dispatcher:
         """A worker connected; `limits` are those of the models it serves."""
         self._batcher.set_limits(limits)
         for key, model in worker.models.items():
-            self._loads.learn(model, limits[key].max_queue_rows)
+            self._loads.learn(model, limits[key].max_queue_rows, worker.device_label)
         self._workers.append(worker)
         self._schedule_pump()
 

@@ -1,4 +1,4 @@
-"""What the status page is told by the driver: the roster's models and the cluster's workers."""
+"""What the status page and the metrics are told by the driver: the roster's models and the cluster's workers."""
 
 from collections.abc import Hashable
 from functools import lru_cache
@@ -46,6 +46,15 @@ class DriverFacts:
         )
         return Facts(self.grpc, self.draining, models, self._workers.workers())
 
+    def models_ready(self) -> dict[str, bool]:
+        """Whether some worker can run it, of each model that is loaded."""
+        ready = {worker.slot for worker in self._workers.workers() if worker.state == "ready"}
+        return {
+            entry.name: not ready.isdisjoint(_slots(entry))
+            for entry in self._models.roster.entries
+            if entry.is_loaded
+        }
+
 
 def _model(entry: Entry, group: int) -> ModelFacts:
     config = entry.config
@@ -55,10 +64,14 @@ def _model(entry: Entry, group: int) -> ModelFacts:
         backend=config.backend,
         dtype=config.dtype,
         group=group,
-        workers=tuple(slot_of(Path(socket)) for socket in entry.replicas),
+        workers=_slots(entry),
         state=entry.state,
         reason=entry.reason,
     )
+
+
+def _slots(entry: Entry) -> tuple[int, ...]:
+    return tuple(slot_of(Path(socket)) for socket in entry.replicas)
 
 
 def _computes(config: ModelConfig) -> Hashable:

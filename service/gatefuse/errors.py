@@ -57,7 +57,7 @@ class Unsupported(InvalidRequest):
 
 
 class Shed(ServiceError):
-    """Refused before compute; `reason` says why and is a metric label."""
+    """Refused, or given up, for a reason that passes; `reason` says which and is a metric label."""
 
 
 class QueueFull(Shed):
@@ -119,10 +119,21 @@ class NoReplica(Shed):
 
 
 class NotLoaded(Shed):
-    """The model is configured, and was unloaded or could not be loaded."""
+    """The model is configured, and was unloaded: somebody wanted it so, and it is no fault of the service."""
+
+    status = grpc.StatusCode.UNAVAILABLE
+    reason = "unloaded"
+
+
+class SupervisorSilent(Shed):
+    """The driver, which alone changes models and settings, does not answer."""
 
     status = grpc.StatusCode.UNAVAILABLE
     reason = "no_replica"
+
+    def __init__(self) -> None:
+        """The text is fixed."""
+        super().__init__("the service's supervisor does not answer")
 
 
 class ControlOff(ServiceError):

@@ -88,9 +88,10 @@ def _serve_in(
     from gatefuse import metrics
     from gatefuse.cluster import Cluster
 
-    endpoint = _Endpoint(config)
-    metrics.declare_driver()
+    # Before the first scrape: a service that never comes up is seen by workers that are still starting.
+    metrics.declare_driver(config.worker_count)
     metrics.describe_build(__version__, platform.python_version(), grpc.__version__)
+    endpoint = _Endpoint(config)
     try:
         cluster = Cluster(config, run_dir, ray_address)
     except SystemExit:
@@ -100,6 +101,7 @@ def _serve_in(
         supervisor = Supervisor(config, run_dir, cluster)
         facts = DriverFacts(supervisor, cluster)
         endpoint.show(facts)
+        metrics.this_node.models_ready = facts.models_ready
         control = ControlServer(run_dir, supervisor)
         port = _wait_until_ready(cluster, stop)
         if not stop.is_set():

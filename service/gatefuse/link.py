@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from gatefuse.arena import tensors_bytes
 from gatefuse.trace_context import NOT_TRACED, PACKED_BYTES
-from gatefuse_kernels.ledger import Entry
+from gatefuse_kernels.ledger import Entry, Mode
 from gatefuse_kernels.shapes import DType
 
 # A Welcome that lists a hundred models with a hundred layers stays well below the first; the others below the second.
@@ -85,6 +85,7 @@ class ServedModel:
     expression: str = ""  # of an elementwise model, and its constants: None for a vector
     constants: tuple[tuple[str, float | None], ...] = ()
     generation: int = 0  # loads of a model of that name before this one
+    kernels: tuple[tuple[str, Mode], ...] = ()  # what its warm-up launched, as its batches will
 
     # Names this load of the model: rows of two loads never share a queue. Asked for several times a request.
     key: str = field(init=False, compare=False)
@@ -113,8 +114,9 @@ def _served_model(fields: dict[str, Any]) -> ServedModel:
     """A model out of JSON, which has lists for tuples."""
     tuples = {name: tuple(fields[name]) for name in ("layers", "inputs", "outputs")}
     constants = tuple((name, value) for name, value in fields["constants"])
+    kernels = tuple((name, mode) for name, mode in fields["kernels"])
     del fields["key"]
-    return ServedModel(**{**fields, **tuples, "constants": constants})
+    return ServedModel(**{**fields, **tuples, "constants": constants, "kernels": kernels})
 
 
 @dataclass(frozen=True, slots=True)

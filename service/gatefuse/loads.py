@@ -29,13 +29,14 @@ class Loads:
         self._watched: set[str] = set()
         self._chosen: Mapping[str, str] | None = None
 
-    def learn(self, model: ServedModel, capacity_rows: int) -> None:
-        """A worker serves it."""
+    def learn(self, model: ServedModel, capacity_rows: int, device: str) -> None:
+        """The worker with that device, by its label, serves it."""
         name, key = model.name, model.key
         if key not in self.by_key:
             series = metrics.ModelMetrics(model, capacity_rows)
             counts = self._statistics.open(name, model.max_batch_rows)
             self.by_key[key] = Load(model, series, counts)
+        self.by_key[key].metrics.meet_device(device)
         if name not in self._watched:
             self._watched.add(name)
             metrics.watch_queue(name, lambda: self._waiting_rows(name))

@@ -38,8 +38,9 @@ class ModelChanger:
         config = entry.config
         try:
             model = self._loader.load(config, entry.index, entry.generation)
-            welcome(self._engine, (*self._engine.served, model.served))
-            self._server.call(self._engine.add(model))
+            added = self._engine.add(model)
+            welcome(self._engine, (*self._engine.served, added.served))
+            self._server.call(added.begin)
         except (BackendUnavailableError, CheckpointError, ConfigError) as error:
             log.warning("%s could not be loaded: %s", config.name, error)
             return without_paths(config, str(error))

@@ -91,9 +91,9 @@ class Worker:
     def _run(self) -> None:
         try:
             engine = self._make_engine()
-            welcome(engine, engine.served)
             self._report = WorkerReport(os.getpid(), "warming")
             engine.warm_up()
+            welcome(engine, engine.served)
             # Only now: the graphs are all captured.
             self._report_device = self._gpu_report
         except (CheckpointError, ConfigError, BackendUnavailableError) as error:

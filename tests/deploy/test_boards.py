@@ -12,20 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from deploy.grafana.boards import BOARDS
 from deploy.grafana.boards.as_json import ANNOTATIONS, board_json, lines_of
-from deploy.grafana.boards.panels import Panel, Row
+from deploy.grafana.boards.panels import Panel, Query, Row
 from deploy.grafana.queries import all_queries, filled
 from tests.deploy.grafana_schema import SchemaError, check_board
-from tests.deploy.series import DCGM, check_series
+from tests.deploy.series import DCGM, check_series, grouped_by, selectors
 
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = ROOT / "deploy/grafana/dashboards"
-RECORDINGS = yaml.safe_load(
-    (ROOT / "deploy/prometheus/rules/recordings.yml").read_text(encoding="utf-8")
-)
-RECORDED = {rule["record"]: None for group in RECORDINGS["groups"] for rule in group["rules"]}
 FILES: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in DASHBOARDS.glob("*.json")
 }
@@ -49,7 +44,7 @@ def test_generating_them_again_changes_nothing() -> None:
 def test_every_series_and_label_exists(
     expression: str, labels_of_series: dict[str, set[str]]
 ) -> None:
-    check_series(expression, {**labels_of_series, **DCGM, **RECORDED})
+    check_series(expression, {**labels_of_series, **DCGM})
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
@@ -97,6 +92,22 @@ def test_lines_are_as_equal_as_can_be(count: int, lengths: list[int]) -> None:
     lines = lines_of(Row("", panels))
     assert [len(line) for line in lines] == lengths
     assert tuple(panel for line in lines for panel in line) == panels
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_series_is_of_the_chosen_nodes(expression: str) -> None:
+    for name, matched in selectors(expression):
+        assert "instance" in matched or name in DCGM, name
+
+
+@pytest.mark.parametrize(
+    "query", [query for panel in PANELS for query in panel.queries], ids=lambda q: q.expression
+)
+def test_a_device_or_process_is_named_with_its_node(query: Query) -> None:
+    """Each node has a cpu:0 and a worker-0: their sums and their maxima mean nothing."""
+    if grouped_by(query.expression) & {"device", "process"}:
+        assert "instance" in grouped_by(query.expression)
+        assert "{{instance}}" in query.legend
 
 
 def test_one_board_lays_the_backends_side_by_side() -> None:

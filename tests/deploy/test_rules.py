@@ -51,8 +51,9 @@ def test_the_latency_objective_is_a_bucket_of_the_histogram() -> None:
 def test_every_alert_says_what_it_means_and_where_to_read_on(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("page", "ticket", "info")
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+    # The label is empty where no deployment says where the documents are.
     document, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-    assert document == "docs/alerts.md"
+    assert document == "{{ $externalLabels.gatefuse_docs }}docs/alerts.md"
     assert anchor == rule["alert"].lower()
 
 

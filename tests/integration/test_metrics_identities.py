@@ -280,6 +280,11 @@ def _check_requests(after: Scrape) -> None:
     cancelled = after.value("gatefuse_cancelled_total")
     assert outcome("ok") == after.value("gatefuse_requests_total", code="OK")
     assert outcome("shed") == shed
+    for method in ("ModelInfer", "ModelStreamInfer", "other"):
+        of_method = {"outcome": "shed", "method": method}
+        assert after.value("gatefuse_requests_shed_total", method=method) == after.value(
+            "gatefuse_request_duration_seconds_count", **of_method
+        )
     assert outcome("client") == invalid + cancelled
     assert total == outcome("ok") + outcome("server") + shed + invalid + cancelled
     assert outcome("server") == 0

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.service.fakes import MLP
 from gatefuse import link
 from gatefuse.arena import Arena
 from gatefuse.config import Batching, ModelConfig
-from gatefuse.engine.base import EngineFault, OpenedMemory, Ticket
+from gatefuse.engine.base import Added, EngineFault, OpenedMemory, Ticket
 from gatefuse.link import DoneMessage, ServedModel, Status
 from gatefuse.link_memory import OpenMemory
 from gatefuse.link_server import LinkServer
@@ -80,7 +80,7 @@ class MisbehavingEngine:
     def warm_up(self) -> None:
         """Nothing to compile."""
 
-    def add(self, model: LoadedModel) -> Callable[[], None]:
+    def add(self, model: LoadedModel) -> Added:
         raise NotImplementedError
 
     def remove(self, index: int) -> None:

@@ -33,6 +33,13 @@ class Service:
     def workers(self) -> tuple[WorkerFacts, ...]:
         return WORKERS
 
+    def place(self, name: str, *slots: int) -> None:
+        """Puts a model on these workers alone."""
+        entry = self.roster.find(name)
+        assert entry is not None
+        replicas = tuple(f"worker-{slot}.sock" for slot in slots)
+        self.roster = self.roster.with_entry(entry.model_copy(update={"replicas": replicas}))
+
 
 def test_models_and_workers() -> None:
     service = Service({"name": "ffn", "random": RANDOM, "backend": "eager", "dtype": "fp16"})
@@ -47,6 +54,18 @@ def test_the_state_of_the_roster_is_told() -> None:
     service = Service({"name": "ffn", "random": RANDOM}, state="UNAVAILABLE", reason="unloaded")
     (model,) = DriverFacts(service, service)().models
     assert (model.state, model.reason) == ("UNAVAILABLE", "unloaded")
+
+
+def test_a_model_is_ready_where_one_of_its_workers_is() -> None:
+    service = Service({"name": "both", "random": RANDOM}, {"name": "dead", "random": RANDOM})
+    service.place("both", 0, 1)
+    service.place("dead", 1)
+    assert DriverFacts(service, service).models_ready() == {"both": True, "dead": False}
+
+
+def test_an_unloaded_model_is_neither() -> None:
+    service = Service({"name": "ffn", "random": RANDOM}, is_loaded=False)
+    assert DriverFacts(service, service).models_ready() == {}
 
 
 def test_models_that_compute_the_same_are_a_group(tmp_path: Path) -> None:

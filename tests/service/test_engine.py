@@ -175,6 +175,16 @@ def test_what_is_served_is_described(bench: Bench) -> None:
     assert (scale.inputs, scale.outputs, scale.expression) == (("x",), ("y",), "x * 2 + 1")
 
 
+def test_the_kernels_of_its_batches_are_known_after_the_warm_up(bench: Bench) -> None:
+    assert [model.kernels for model in bench.engine.served] == [(), (), ()]
+    bench.engine.warm_up()
+    for model, x in ((0, _rows(4)), (1, _rows(4)), (2, _rows(3, 5))):
+        launched = {(entry.kernel, entry.mode) for entry in bench.run(model, x)[1].entries}
+        assert set(bench.engine.served[model].kernels) == launched
+    later = load_models([_config("later", backend="eager")], torch.device("cpu"))[0]
+    assert bench.engine.add(later).served.kernels == bench.engine.served[1].kernels
+
+
 def test_a_deterministic_model_computes_a_row_the_same_in_any_batch() -> None:
     models = load_models([_config("ffn", deterministic=True)], torch.device("cpu"))
     assert "deterministic" in models[0].served.description

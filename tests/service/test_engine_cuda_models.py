@@ -48,6 +48,7 @@ class Bench:
         largest = max(model.region_bytes for model in self.engine.served)
         self.arena = Arena.create(SlotLayout.for_regions(2, largest))
         self.engine.attach(self.arena)
+        self.launched: set[tuple[str, str]] = set()
         self.x = np.random.default_rng(0).standard_normal((ROWS, HIDDEN)).astype(np.float32)
 
     def run(self, index: int, layer: int) -> np.ndarray:
@@ -57,7 +58,8 @@ class Bench:
         self.engine.submit(Ticket(message, self.arena, "peer", time.monotonic()))
         while not (done := self.engine.completed()):
             pass
-        assert done[0][1].entries
+        self.launched = {(entry.kernel, entry.mode) for entry in done[0][1].entries}
+        assert self.launched
         return decode(bytes(self.arena.output(0)[: len(packed)]), Datatype.BF16, self.x.shape)
 
     def is_right(self, answer: np.ndarray, intermediate: int, layer: int) -> bool:
@@ -97,19 +99,27 @@ def test_a_model_is_added_beside_batches_whose_answers_stay_right(bench: Bench) 
         batches += 1
     thread.join()
     assert batches > 3
-    for install in installs:
-        install()
+    for added in installs:
+        added.begin()
     for index in (4, 5, 6):
         for layer in range(2):
             assert bench.is_right(bench.run(index, layer), 256 * index, layer)
     np.testing.assert_array_equal(bench.run(0, 0), expected[0])
 
 
+def test_kernels_are_known_as_parts_of_graphs(bench: Bench) -> None:
+    (served,) = bench.engine.served
+    assert served.kernels
+    assert {mode for _, mode in served.kernels} == {"graph"}
+    bench.run(0, 0)
+    assert set(served.kernels) == bench.launched
+
+
 def test_memory_is_free_when_a_model_is_gone(bench: Bench) -> None:
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
-    bench.engine.add(bench.loader.load(_config("later", "fused", 8192), 9, 1))()
+    bench.engine.add(bench.loader.load(_config("later", "fused", 8192), 9, 1)).begin()
     held = torch.cuda.memory_allocated()
     assert held > before + 2 * 3 * HIDDEN * 8192 * 2
     bench.run(9, 1)

@@ -111,7 +111,13 @@ def test_a_done_of_an_unknown_status_is_refused() -> None:
 
 def test_the_largest_welcome_fits_its_limit() -> None:
     models = tuple(
-        replace(MLP, name=f"{number:063}", layers=tuple(range(100)), weights_id="w" * 300)
+        replace(
+            MLP,
+            name=f"{number:063}",
+            layers=tuple(range(100)),
+            weights_id="w" * 300,
+            kernels=(("kernel_of_a_long_name", "graph"),) * 4,
+        )
         for number in range(100)
     )
     assert len(replace(WELCOME, models=models).pack()) < link.MAX_WELCOME_BYTES

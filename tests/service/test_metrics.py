@@ -123,6 +123,7 @@ share = int(sys.argv[1])
 metrics.declare_frontend(f"frontend-{share}", lambda: share / 4)
 rpc = metrics.RpcMetrics("ModelInfer")
 model = metrics.ModelMetrics(MLP, 100 * share)
+model.meet_device("cuda:0")
 metrics.watch_queue(MLP.name, lambda: 10 * share)
 for _ in range(share):
     rpc.started()
@@ -135,7 +136,7 @@ for _ in range(share):
     entries = (Entry("gate_up", "graph", 2, 300, 20, 7), Entry("down", "eager", 1, 5, 6, 0))
     done = DoneMessage(Status.OK, 0, 8, 0, 0.25, 0.125, entries)
     model.computed("cuda:0", 5, (30, 20), done, 0.5)
-metrics.shed("deadline")
+metrics.shed("ModelInfer", "deadline")
 metrics.invalid("shape")
 metrics.caller_left("queued")
 metrics.call_ended_badly("died", 0.5)
@@ -148,7 +149,7 @@ import sys
 from prometheus_client.metrics_core import GaugeMetricFamily
 from gatefuse import metrics
 
-metrics.declare_driver()
+metrics.declare_driver(3)
 
 class Heat:
     def collect(self):
@@ -158,12 +159,14 @@ class Heat:
         yield family
 
 metrics.describe_build("1", "2", "3")
-metrics.set_replicas({"ready": 2, "dead": 1})
 metrics.replica_restarted("hang")
 served = metrics.serve("127.0.0.1", 0, Heat())
 print(served.port, flush=True)
 for line in sys.stdin:
-    metrics.process_died(int(line))
+    if line.strip() == "started":
+        metrics.set_replicas({"ready": 2, "dead": 1})
+    else:
+        metrics.process_died(int(line))
     print("noted", flush=True)
 served.shutdown()
 """
@@ -293,18 +296,21 @@ def test_the_endpoint_sums_processes_and_forgets_only_gauges_of_the_dead(
     series = _scrape(supervisor.line)
     for name, labels, share in (*COUNTERS, *LIVE_GAUGES):
         assert _of(series, name, **labels) == 3 * share, (name, labels)
-    for name, label, value in (
-        ("gatefuse_requests_shed_total", "reason", "deadline"),
-        ("gatefuse_requests_invalid_total", "reason", "shape"),
-        ("gatefuse_cancelled_total", "phase", "queued"),
-        ("gatefuse_replica_call_seconds_count", "outcome", "died"),
+    for name, labels in (
+        ("gatefuse_requests_shed_total", {"method": "ModelInfer", "reason": "deadline"}),
+        ("gatefuse_requests_invalid_total", {"reason": "shape"}),
+        ("gatefuse_cancelled_total", {"phase": "queued"}),
+        ("gatefuse_replica_call_seconds_count", {"outcome": "died"}),
     ):
-        assert _of(series, name, **{label: value}) == 2
+        assert _of(series, name, **labels) == 2
     # Known series are there from the start, at zero.
-    assert _of(series, "gatefuse_requests_shed_total", reason="queue_full") == 0
+    for method in ("ModelInfer", "ModelStreamInfer"):
+        shed = {"method": method, "reason": "unloaded"}
+        assert _of(series, "gatefuse_requests_shed_total", **shed) == 0
     assert _of(series, "gatefuse_batches_total", trigger="drain") == 0
-    assert _of(series, "gatefuse_replicas", state="ready") == 2
-    assert _of(series, "gatefuse_replicas", state="warming") == 0
+    # Workers are told of before anything was heard of them.
+    assert _of(series, "gatefuse_replicas", state="starting") == 3
+    assert _of(series, "gatefuse_replicas", state="ready") == 0
     assert _of(series, "gatefuse_replica_restarts_total", cause="hang") == 1
     assert _of(series, "gatefuse_replica_restarts_total", cause="gpu") == 0
     assert _of(series, "gatefuse_build_info", version="1", python="2", grpc="3") == 1
@@ -313,6 +319,11 @@ def test_the_endpoint_sums_processes_and_forgets_only_gauges_of_the_dead(
         lag_s = _of(series, "gatefuse_event_loop_lag_seconds", process=f"frontend-{slot}")
         assert lag_s == slot / 4
         assert _of(series, "gatefuse_drain_state", process=f"frontend-{slot}") == 0
+
+    supervisor.tell("started")
+    series = _scrape(supervisor.line)
+    assert _of(series, "gatefuse_replicas", state="ready") == 2
+    assert _of(series, "gatefuse_replicas", state="starting") == 0
 
     two.kill()
     assert supervisor.tell(str(two.pid)) == "noted"

@@ -26,6 +26,7 @@ from gatefuse.aio_client import AioClient
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.link import Status
 from gatefuse.messages import InferenceError, Rows, infer_request
+from gatefuse.roster import Entry, Roster
 from gatefuse.server import Server
 from gatefuse.servicer import Servicer
 from gatefuse.wire import Datatype, encode
@@ -225,6 +226,22 @@ async def test_before_a_model_is_loaded(bed: TestBed) -> None:
     assert code is Code.NOT_FOUND
     code, _ = await refused(bed.call("ModelMetadata", name="ffn"))
     assert code is Code.UNAVAILABLE
+
+
+@pytest.mark.asyncio
+async def test_an_unloaded_model(bed: TestBed) -> None:
+    bed.worker()
+    (config,) = CONFIG.models
+    entry = Entry(config=config, index=0, is_loaded=False, replicas=("worker-0.sock",))
+    bed.servicer.catalogue.roster = Roster(entries=(entry,))
+    bed.dispatcher.choose({})
+    counts, others = Counts(), Counts("ModelMetadata")
+    assert await refused(bed.infer()) == (Code.UNAVAILABLE, "model 'ffn' is not loaded")
+    await counts.become({"UNAVAILABLE": 1, "shed": 1, "shed unloaded": 1})
+    # Whoever only asks about it is not among the refused inference calls.
+    await refused(bed.call("ModelMetadata", name="ffn"))
+    await others.become({"UNAVAILABLE": 1, "shed": 1, "shed unloaded": 1})
+    await counts.become({"UNAVAILABLE": 1, "shed": 1, "shed unloaded": 1})
 
 
 @pytest.mark.asyncio

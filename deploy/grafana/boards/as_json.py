@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from deploy.grafana.boards.panels import Board, Panel, Row, Variable
-from deploy.grafana.boards.promql import WINDOW
+from deploy.grafana.boards.promql import WINDOW, selected
 
 Json = dict[str, Any]
 
@@ -21,15 +21,16 @@ SORT_ALPHABETICAL = 1
 
 # How much time a page shows, unless its reader chooses another.
 RANGE = "30m"
+BUILD = selected("gatefuse_build_info")
 # Name, colour and query of the marks on every picture.
 ANNOTATIONS = (
-    ("Drains", "orange", "max by (instance, process) (gatefuse_drain_state) == 1"),
+    ("Drains", "orange", f"max by (instance, process) ({selected('gatefuse_drain_state')}) == 1"),
     (
         "Deployments",
         "blue",
         # Not seen before in all the time that the page shows: a scrape that failed is no deployment.
-        "group by (instance, version) (gatefuse_build_info) unless group by (instance, version) "
-        f"(present_over_time(gatefuse_build_info[$__range] offset {WINDOW}))",
+        f"group by (instance, version) ({BUILD}) unless group by (instance, version) "
+        f"(present_over_time({BUILD}[$__range] offset {WINDOW}))",
     ),
 )
 

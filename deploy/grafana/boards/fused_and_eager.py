@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from deploy.grafana.boards.panels import Board, Panel, Query, Row
-from deploy.grafana.boards.promql import MODEL, quantile, rate, ratio, total
-from deploy.grafana.boards.rows.kernels import BUSY, LAUNCHES, MODELLED
-from deploy.grafana.boards.variables import BANDWIDTH, MODELS
+from deploy.grafana.boards.promql import MODEL, quantile, rate, ratio, share, total
+from deploy.grafana.boards.rows.batching import PADDED, PADDING
+from deploy.grafana.boards.rows.kernels import BUSY, COMPUTED, LAUNCHES, MODELLED
+from deploy.grafana.boards.variables import BANDWIDTH, MODELS, NODES
 
 INFERENCE = "gatefuse_inference_duration_seconds"
-BATCHES = rate("gatefuse_batch_rows_count", MODEL)
+BATCHES = rate(COMPUTED, MODEL)
 ROWS = rate("gatefuse_batch_rows_sum", MODEL)
 
 
@@ -28,14 +29,15 @@ CLIENTS = Row(
         Panel(
             "Latency, p50",
             "s",
-            "Time in the server of answered requests: half take longer. Choose models with the same weights and load.",
+            "From a request's acceptance until its rows are back: half take longer. Choose models with the same "
+            "weights and load.",
             quantile_by_backend(0.5),
             logarithmic=True,
         ),
         Panel(
             "Latency, p99",
             "s",
-            "Time in the server of answered requests: one in a hundred takes longer.",
+            "From a request's acceptance until its rows are back: one in a hundred takes longer.",
             quantile_by_backend(0.99),
             logarithmic=True,
         ),
@@ -84,8 +86,8 @@ DEVICES = Row(
         Panel(
             "Padding",
             "percentunit",
-            "Rows of zeros, computed to reach a compiled or captured size, over rows that were asked for.",
-            by_backend(rate("gatefuse_batch_padding_rows_total", MODEL), ROWS),
+            PADDED,
+            (Query(share("backend", rate(PADDING, MODEL), ROWS), "{{backend}}"),),
         ),
         Panel(
             "Achieved share of the bandwidth",
@@ -113,6 +115,6 @@ FUSED_AND_EAGER = Board(
     uid="gatefuse-fused-and-eager",
     title="Gatefuse: fused against eager",
     description="Each backend's lines beside the others', for the chosen models.",
-    variables=(MODELS, BANDWIDTH),
+    variables=(NODES, MODELS, BANDWIDTH),
     rows=(CLIENTS, DEVICES),
 )

@@ -1,12 +1,14 @@
-"""PromQL in the few forms that the boards use. Matchers are texts such as `method="ModelInfer"`."""
+"""PromQL in the few forms that the boards use, of the chosen nodes. Matchers are texts: `method="ModelInfer"`."""
 
 from __future__ import annotations
 
 # Grafana fits it to the zoom and the scrape interval.
 WINDOW = "$__rate_interval"
+NODE = 'instance=~"$instance"'
 MODEL = 'model=~"$model"'
 # The calls that carry rows; the others are health checks and descriptions.
 INFER = 'method=~"ModelInfer|ModelStreamInfer"'
+UNLOADED = 'reason="unloaded"'
 
 
 def rate(metric: str, *matchers: str) -> str:
@@ -21,7 +23,7 @@ def increase(metric: str, *matchers: str) -> str:
 
 def selected(metric: str, *matchers: str) -> str:
     """The series of a metric that match."""
-    return f"{metric}{{{','.join(matchers)}}}" if matchers else metric
+    return f"{metric}{{{','.join((NODE, *matchers))}}}"
 
 
 def total(by: str, series: str) -> str:
@@ -32,6 +34,11 @@ def total(by: str, series: str) -> str:
 def ratio(by: str, above: str, below: str) -> str:
     """A ratio of sums, never a mean of ratios; absent, not NaN, where there was nothing to divide by."""
     return f"{total(by, above)} / ({total(by, below)} > 0)"
+
+
+def share(by: str, part: str, rest: str) -> str:
+    """A part of a whole, whose other part is `rest`; absent where there is nothing."""
+    return f"{total(by, part)} / ({total(by, part)} + {total(by, rest)} > 0)"
 
 
 def quantile(q: float, histogram: str, *matchers: str, by: str = "") -> str:

@@ -7,13 +7,13 @@ from deploy.grafana.boards.rows.batching import BATCHING, REPLICAS
 from deploy.grafana.boards.rows.kernels import KERNELS
 from deploy.grafana.boards.rows.machines import DCGM, EVENT_LOOP_LAG, VERSIONS, gpu_row, process_row
 from deploy.grafana.boards.rows.requests import ARE_USERS_FINE, WHY_REFUSED
-from deploy.grafana.boards.variables import BANDWIDTH, MODELS
+from deploy.grafana.boards.variables import BANDWIDTH, MODELS, NODES
 
 SERVICE = Board(
     uid="gatefuse-service",
     title="Gatefuse service",
     description="Read from the top: are users fine, why were some refused, and what the machines do about it.",
-    variables=(MODELS, BANDWIDTH),
+    variables=(NODES, MODELS, BANDWIDTH),
     rows=(
         ARE_USERS_FINE,
         WHY_REFUSED,

@@ -6,14 +6,14 @@ from deploy.grafana.boards.panels import Board, Panel, Query, Row
 from deploy.grafana.boards.promql import increase, rate, ratio, total
 from deploy.grafana.boards.rows.kernels import BUSY, MODELLED
 from deploy.grafana.boards.rows.machines import gpu_row, process_row
-from deploy.grafana.boards.variables import BANDWIDTH, DEVICE, PROCESS
+from deploy.grafana.boards.variables import BANDWIDTH, DEVICE, NODES, PROCESS
 
 ON_DEVICE = 'device=~"$device"'
 IN_PROCESS = 'process=~"$process"'
 # Bytes are counted by model, seconds by model and device: each model's bytes per busy second, times those seconds.
 OF_A_MODEL = "instance, model, backend"
 TRAFFIC = (
-    f"sum by (device) ({rate(BUSY, ON_DEVICE)} * on ({OF_A_MODEL}) group_left () "
+    f"sum by (instance, device) ({rate(BUSY, ON_DEVICE)} * on ({OF_A_MODEL}) group_left () "
     f"({ratio(OF_A_MODEL, rate(MODELLED), rate(BUSY))}))"
 )
 
@@ -23,13 +23,13 @@ WORK = Row(
         Panel(
             "Busy",
             "percentunit",
-            "Share of the time in which the device worked on batches. Workers on a CPU count as one device.",
-            (Query(total("device", rate(BUSY, ON_DEVICE)), "{{device}}"),),
+            "Share of the time in which the device worked on batches. On a CPU each worker is a device: cpu:0, cpu:1.",
+            (Query(total("instance, device", rate(BUSY, ON_DEVICE)), "{{instance}} {{device}}"),),
         ),
         Panel(
             "Busy with which model",
             "percentunit",
-            "The same, by model and backend.",
+            "The same, by model and backend; the times of several devices add up.",
             (
                 Query(
                     total("model, backend", rate(BUSY, ON_DEVICE)),
@@ -43,13 +43,13 @@ WORK = Row(
             "Bps",
             "Compulsory bytes per second. Each model's bytes are shared among its devices by the "
             "time each was busy with it.",
-            (Query(TRAFFIC, "{{device}}"),),
+            (Query(TRAFFIC, "{{instance}} {{device}}"),),
         ),
         Panel(
             "Share of the bandwidth",
             "percentunit",
             "That traffic over the bandwidth at the top of the page.",
-            (Query(f"{TRAFFIC} / $bandwidth", "{{device}}"),),
+            (Query(f"{TRAFFIC} / $bandwidth", "{{instance}} {{device}}"),),
         ),
     ),
 )
@@ -60,7 +60,8 @@ FAULTS = Row(
         Panel(
             "Device errors, by kind",
             "short",
-            "Out of memory, errors that stay, memory errors, batches that took too long, answers that are no numbers.",
+            "Of all workers: batches that found no memory (oom), faults that ended a worker (sticky, ecc), batches "
+            "that never ended (timeout).",
             (Query(total("kind", increase("gatefuse_device_errors_total")), "{{kind}}"),),
         ),
         Panel(
@@ -75,7 +76,7 @@ FAULTS = Row(
 WORKER = Board(
     uid="gatefuse-worker",
     title="Gatefuse: one worker",
-    description="A worker process and its device. Choose both; several are shown beside each other.",
-    variables=(PROCESS, DEVICE, BANDWIDTH),
+    description="A worker process and its device. Choose the node and both; several are shown beside each other.",
+    variables=(NODES, PROCESS, DEVICE, BANDWIDTH),
     rows=(WORK, FAULTS, process_row(IN_PROCESS), gpu_row(ON_DEVICE)),
 )

@@ -35,6 +35,13 @@ class DirectMove(NamedTuple):
     move: Move
 
 
+class Added(NamedTuple):
+    """A model that is warmed up: `begin`, called on the engine's thread, makes it served."""
+
+    served: ServedModel
+    begin: Callable[[], None]
+
+
 class EngineFault(RuntimeError):
     """The device is in a state that only a new process mends."""
 
@@ -61,11 +68,8 @@ class Engine(Protocol):
     def warm_up(self) -> None:
         """Compiles and captures whatever a request would otherwise wait for."""
 
-    def add(self, model: "LoadedModel") -> Callable[[], None]:
-        """Warms up a model beside the batches; may be called on any one thread.
-
-        Returns what makes it served, to be called on the engine's thread.
-        """
+    def add(self, model: "LoadedModel") -> Added:
+        """Warms up a model beside the batches; may be called on any one thread."""
 
     def remove(self, index: int) -> None:
         """Lets a model go; no batch of it is at the engine."""

@@ -1,14 +1,14 @@
 """The engine of a machine without a GPU: reads and writes the slot in place, one batch at a time."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
 
 from gatefuse.arena import Arena, tensor_stride
-from gatefuse.engine.base import OpenedMemory, Ticket
+from gatefuse.engine.base import Added, OpenedMemory, Ticket
 from gatefuse.engine.models import LoadedModel
 from gatefuse.link import DoneMessage, ServedModel, Status
 from gatefuse.link_memory import OpenMemory
@@ -41,13 +41,12 @@ class CpuEngine:
 
     def warm_up(self) -> None:
         """Runs every layer once at the smallest and at the largest batch."""
-        for model in self._models.values():
-            _warm_up(model)
+        self._models = {index: _warmed_up(model) for index, model in self._models.items()}
 
-    def add(self, model: LoadedModel) -> Callable[[], None]:
+    def add(self, model: LoadedModel) -> Added:
         """See `Engine`."""
-        _warm_up(model)
-        return partial(self._models.__setitem__, model.served.index, model)
+        warm = _warmed_up(model)
+        return Added(warm.served, partial(self._models.__setitem__, model.served.index, warm))
 
     def remove(self, index: int) -> None:
         """See `Engine`."""
@@ -126,12 +125,12 @@ def _tensors(
     )
 
 
-def _warm_up(model: LoadedModel) -> None:
+def _warmed_up(model: LoadedModel) -> LoadedModel:
     for runner in model.runners.values():
         runner.warm_up()
         for shape in model.warm_up_shapes:
             runner(*_spare_tensors(model, shape))
-    model.ledger.drain()
+    return model.warmed_up()
 
 
 def _spare_tensors(

@@ -7,13 +7,13 @@ scratch memory and graph memory are shared between lanes, layers and models.
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import torch
 
 from gatefuse.arena import Arena, tensor_stride, tensors_bytes
-from gatefuse.engine.base import EngineFault, OpenedMemory, Ticket
+from gatefuse.engine.base import Added, EngineFault, OpenedMemory, Ticket
 from gatefuse.engine.device_memory import (
     CudaDriver,
     Driver,
@@ -127,11 +127,12 @@ class CudaEngine:
         for placed in self._models.values():
             self._warm_up(placed)
 
-    def add(self, model: LoadedModel) -> Callable[[], None]:
+    def add(self, model: LoadedModel) -> Added:
         """See `Engine`. The model has memory of its own: graphs hold on to the buffers they were captured on."""
         placed = _Placed(model, _Memory((model,), self._torch_device))
         self._warm_up(placed)
-        return partial(self._models.__setitem__, model.served.index, placed)
+        begin = partial(self._models.__setitem__, model.served.index, placed)
+        return Added(placed.model.served, begin)
 
     def remove(self, index: int) -> None:
         """See `Engine`."""
@@ -210,7 +211,7 @@ class CudaEngine:
                     torch.cuda.synchronize(self._torch_device)
                     self._prepare(placed, lane, layer)
                     torch.cuda.synchronize(self._torch_device)
-        placed.model.ledger.drain()
+        placed.model = placed.model.warmed_up(*(each.kernels for each in placed.graphs.values()))
 
     @staticmethod
     def _prepare(placed: _Placed, lane: _Lane, layer: int) -> None:

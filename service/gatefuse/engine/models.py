@@ -1,6 +1,6 @@
 """Loads what the configuration names: weights through the shared store, one runner per layer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
@@ -14,7 +14,7 @@ from gatefuse_kernels import dtypes
 from gatefuse_kernels.backends import Mlp, build_mlp
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.elementwise import build_elementwise
-from gatefuse_kernels.ledger import Ledger
+from gatefuse_kernels.ledger import Ledger, Mode
 from gatefuse_kernels.plan import PlanTable
 from gatefuse_kernels.shapes import Activation
 from gatefuse_kernels.weights import WeightSource, WeightStore, open_checkpoint, random_source
@@ -70,6 +70,14 @@ class LoadedModel:
         rows = {1, served.max_batch_rows}
         columns = {served.row_limit_columns} | ({1} if not served.columns else set())
         return tuple(product(sorted(rows), sorted(columns)))
+
+    def warmed_up(self, *captured: Iterable[str]) -> "LoadedModel":
+        """The same, saying which kernels its batches launch: those captured in graphs, else what the warm-up ran."""
+        launched = {entry.kernel for entry in self.ledger.drain()}
+        mode: Mode = "graph" if captured else "eager"
+        names = set[str]().union(*captured) if captured else launched
+        kernels = tuple((name, mode) for name in sorted(names))
+        return replace(self, served=replace(self.served, kernels=kernels))
 
 
 class ModelLoader:

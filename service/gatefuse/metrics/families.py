@@ -49,7 +49,7 @@ METHODS = (
     "LogSettings",
 )
 INFERENCE_METHODS = ("ModelInfer", "ModelStreamInfer")
-# Durations of the others go together: nobody waits for one of them on every request.
+# Durations and refusals of the others go together: nobody waits for one of them on every request.
 TIMED_METHODS = (*INFERENCE_METHODS, "other")
 # What our handlers can answer; what gRPC refuses by itself never reaches them.
 CODES = (
@@ -68,7 +68,15 @@ CODES = (
 # The codes of the other methods that exist from the start; the rest of CODES appears with its first use.
 COMMON_CODES = ("OK", "INVALID_ARGUMENT", "INTERNAL", "UNAVAILABLE")
 OUTCOMES = ("ok", "client", "server", "shed")
-SHED_REASONS = ("queue_full", "limit", "queue_timeout", "deadline", "draining", "no_replica")
+SHED_REASONS = (
+    "queue_full",
+    "limit",
+    "queue_timeout",
+    "deadline",
+    "draining",
+    "no_replica",
+    "unloaded",
+)
 INVALID_REASONS = ("shape", "dtype", "size", "mismatch", "model", "unsupported")
 CANCEL_PHASES = ("queued", "executing", "replying")
 ROW_OUTCOMES = ("answered", "dropped")
@@ -101,8 +109,8 @@ requests_in_flight = Gauge(
 requests_shed = Counter(
     "gatefuse_requests_shed",
     "Refused, or given up because time ran out, for a reason that passes. Only `deadline` may have cost the device "
-    "something.",
-    ["reason"],
+    "something; `unloaded` was asked for.",
+    ["method", "reason"],
 )
 requests_invalid = Counter("gatefuse_requests_invalid", "Refused by validation.", ["reason"])
 cancelled = Counter(

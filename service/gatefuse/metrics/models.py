@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gatefuse.link import DoneMessage, ServedModel
 from gatefuse.metrics import families, series
 from gatefuse.metrics.buffers import CounterBuffer, HistogramBuffer, counting, put
-from gatefuse_kernels.ledger import Entry
+from gatefuse_kernels.ledger import Mode
 
 # Every load of a model that has series now, the newest last.
 _open_models: list["ModelMetrics"] = []
@@ -51,7 +51,7 @@ class ModelMetrics:
         self._overhead = series.overhead()
         self._grpc_in = series.hops("grpc_in")
         self._grpc_out = series.hops("grpc_out")
-        # Met with the first batch, and kept: a lookup by labels costs as much as ten additions.
+        # Met once, and kept: a lookup by labels costs as much as ten additions.
         self._devices: dict[str, _Device] = {}
         self._kernels: dict[tuple[str, str], _Kernel] = {}
         self._device_batches: dict[int, HistogramBuffer] = {}
@@ -60,8 +60,15 @@ class ModelMetrics:
         while rows < 4 * model.max_batch_rows:
             series.device_batches(*labels, _row_class(rows))
             rows *= 4
+        for kernel, mode in model.kernels:
+            self._meet_kernel(kernel, mode)
         _open_models.append(self)
         _tell_of(model)
+
+    def meet_device(self, device: str) -> None:
+        """A worker with this device serves the model: its series begin at zero, as those of the batches do."""
+        if device not in self._devices:
+            self._meet_device(device)
 
     def close(self) -> None:
         """The load is gone: what tells of it, goes; what it did stays counted."""
@@ -116,7 +123,7 @@ class ModelMetrics:
             self._padding.inc(padded_rows - rows)
         replayed = False
         for entry in done.entries:
-            kernel = self._kernels.get(entry[:2]) or self._meet_kernel(entry)
+            kernel = self._kernels.get(entry[:2]) or self._meet_kernel(*entry[:2])
             kernel.launches.inc(entry.launches)
             kernel.read.inc(entry.read_bytes)
             kernel.written.inc(entry.written_bytes)
@@ -137,15 +144,15 @@ class ModelMetrics:
         times = series.device_batches(*self._labels, _row_class(rows))
         return self._device_batches.setdefault(rows, times)
 
-    def _meet_kernel(self, entry: Entry) -> _Kernel:
-        labels = (*self._labels, entry.kernel)
+    def _meet_kernel(self, kernel: str, mode: Mode) -> _Kernel:
+        labels = (*self._labels, kernel)
         met = _Kernel(
-            series.launches(*labels, entry.mode),
+            series.launches(*labels, mode),
             series.dram(*labels, "read"),
             series.dram(*labels, "write"),
             series.flops(*labels),
         )
-        return self._kernels.setdefault(entry[:2], met)
+        return self._kernels.setdefault((kernel, mode), met)
 
 
 @cache

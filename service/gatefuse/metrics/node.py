@@ -1,7 +1,7 @@
-"""What the driver knows of its node: the service's processes, their devices, and the GPUs."""
+"""What the driver knows of its node: the service's models and processes, their devices, and the GPUs."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
@@ -14,6 +14,7 @@ from gatefuse.metrics.node_families import (
     DEVICE_MEMORY,
     ERROR_KINDS,
     GPU_FAMILIES,
+    MODEL_READY,
     NodeFamily,
 )
 from gatefuse.metrics.processes import Processes
@@ -29,10 +30,14 @@ class Owner(NamedTuple):
 
 
 class Node(Collector):
-    """Looked at by the driver's loop, asked by the endpoint's threads."""
+    """Looked at by the driver's loop, asked by the endpoint's threads.
+
+    `models_ready` says of each loaded model whether a worker can run it; the driver sets it once it knows.
+    """
 
     def __init__(self, processes: Processes | None = None, gpus: GpuWatch | None = None) -> None:
         """Nothing is known before the first look."""
+        self.models_ready: Callable[[], Mapping[str, bool]] = dict
         self._processes = processes or Processes()
         self._gpus = gpus or GpuWatch()
         self._owners: Mapping[str, Owner] = {}
@@ -62,6 +67,8 @@ class Node(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every family, with the series that there are."""
+        if models := self.models_ready():
+            yield MODEL_READY.exposed({(name,): ready for name, ready in models.items()})
         for family, series in self._processes_series.items():
             yield family.exposed(series)
         yield DEVICE_ERRORS.exposed({(kind,): count for kind, count in self._errors.items()})

@@ -66,6 +66,11 @@ DEVICE_ERRORS = NodeFamily(
     "batch that never ended (timeout).",
     "counter",
 )
+MODEL_READY = NodeFamily(
+    "gatefuse_model_ready",
+    ("model",),
+    "1 while some worker that holds the model takes batches, else 0. Absent once the model is unloaded.",
+)
 GPU_INFO = NodeFamily(
     "gatefuse_gpu_info",
     ("device", "uuid", "name"),

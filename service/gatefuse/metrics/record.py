@@ -19,10 +19,12 @@ def declare_frontend(process: str, event_loop_lag_s: Callable[[], float]) -> Non
     for method in families.TIMED_METHODS:
         for outcome in families.OUTCOMES:
             series.durations(method, outcome)
+    for method in families.INFERENCE_METHODS:
+        for reason in families.SHED_REASONS:
+            series.shed(method, reason)
     for hop in families.HOPS:
         series.hops(hop)
     for lookup, labels in (
-        (series.shed, families.SHED_REASONS),
         (series.invalid, families.INVALID_REASONS),
         (series.cancelled, families.CANCEL_PHASES),
         (series.batches, tuple(Trigger)),
@@ -41,7 +43,7 @@ class RpcMetrics:
     def __init__(self, method: str) -> None:
         """`method` is one of families.METHODS."""
         self._method = method
-        self._timed_as = method if method in families.INFERENCE_METHODS else "other"
+        self._timed_as = _group(method)
         self._in_flight = 0
         self._ok = series.requests(method, "OK")
         self._ok_duration = series.durations(self._timed_as, "ok")
@@ -62,6 +64,11 @@ class RpcMetrics:
             series.durations(self._timed_as, outcome).observe(duration_s)
 
 
+def _group(method: str) -> str:
+    """What a method is called where only inference is told apart: one of families.TIMED_METHODS."""
+    return method if method in families.INFERENCE_METHODS else "other"
+
+
 def watch_queue(model: str, queued_rows: Callable[[], int]) -> None:
     """Exports how many rows of a model wait, from now on."""
     watch(families.queue_rows, (model,), queued_rows)
@@ -72,9 +79,9 @@ def call_ended_badly(outcome: str, call_s: float) -> None:
     series.calls(outcome).observe(call_s)
 
 
-def shed(reason: str) -> None:
-    """A request was refused before compute."""
-    series.shed(reason).inc()
+def shed(method: str, reason: str) -> None:
+    """A method's request was refused, or given up, for a reason that passes: one of families.SHED_REASONS."""
+    series.shed(_group(method), reason).inc()
 
 
 def invalid(reason: str) -> None:
@@ -93,8 +100,9 @@ def set_replicas(by_state: dict[str, int]) -> None:
         put(families.replicas, (state,), by_state.get(state, 0))
 
 
-def declare_driver() -> None:
-    """Creates the driver's series."""
+def declare_driver(workers: int) -> None:
+    """Creates the driver's series: so many workers are about to start."""
+    set_replicas({"starting": workers})
     for cause in families.RESTART_CAUSES:
         families.replica_restarts.labels(cause)
     set_draining("driver", draining=False)

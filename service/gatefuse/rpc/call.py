@@ -90,7 +90,7 @@ def refusal(error: Exception, method: str) -> tuple[grpc.StatusCode, str, str]:
     if isinstance(error, ServiceError):
         # The frames it went through hold the request, whose future may hold it in turn.
         error.__traceback__ = None
-        return error.status, _short(str(error)), counted(error)
+        return error.status, _short(str(error)), counted(error, method)
     log.error("%s failed", method, exc_info=error)
     return grpc.StatusCode.INTERNAL, "internal error", "server"
 
@@ -99,13 +99,13 @@ def _short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
-def counted(error: ServiceError) -> str:
-    """Counts a refusal by its reason; returns the outcome label."""
+def counted(error: ServiceError, method: str) -> str:
+    """Counts a refusal of a method's request by its reason; returns the outcome label."""
     if isinstance(error, InvalidRequest):
         metrics.invalid(error.reason)
         return "client"
     if isinstance(error, Shed):
-        metrics.shed(error.reason)
+        metrics.shed(method, error.reason)
         return "shed"
     return "server"
 
@@ -115,11 +115,11 @@ def reason_of(error: Exception) -> str:
     return error.reason if isinstance(error, ServiceError) else "internal"
 
 
-def cancelled(phase: str, *, late: bool) -> tuple[str, str, str]:
+def cancelled(method: str, phase: str, *, late: bool) -> tuple[str, str, str]:
     """Counts a call that was cancelled, by its client or at its deadline; returns code, outcome label and reason."""
     if late:
         error = DeadlineExceeded()
-        return "DEADLINE_EXCEEDED", counted(error), error.reason
+        return "DEADLINE_EXCEEDED", counted(error, method), error.reason
     metrics.caller_left(phase)
     return "CANCELLED", "client", ""
 
@@ -177,7 +177,7 @@ def _observed(
             # told its error has been counted by it.
             if code == "UNKNOWN":
                 phase = error.phase if isinstance(error, Left) else "executing"
-                code, outcome, reason = cancelled(phase, late=is_late(context))
+                code, outcome, reason = cancelled(name, phase, late=is_late(context))
             raise
         finally:
             observer.ended(exchange, code, outcome, reason)

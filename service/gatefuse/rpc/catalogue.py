@@ -90,7 +90,8 @@ class Catalogue:
         """The model as its workers describe it.
 
         Raises:
-            NoReplica: it is configured and not loaded yet; else as `find`.
+            NotLoaded: it was unloaded.
+            NoReplica: it is not loaded yet; else as `find`.
         """
         self.find(name, version)
         if name not in self.dispatcher.models:

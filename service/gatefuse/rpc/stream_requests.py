@@ -138,7 +138,7 @@ class StreamRequests:
         for ask in tuple(self._asked):
             exchange = ask.exchange
             phase = self._dispatcher.abandon(exchange.job) if exchange.job is not None else "queued"
-            self._close(ask, *cancelled(phase, late=late))
+            self._close(ask, *cancelled(METHOD, phase, late=late))
             self._dispatcher.statistics.failed(exchange.model_name, exchange.duration_s)
         self._answers.clear()
 

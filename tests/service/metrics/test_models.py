@@ -11,6 +11,7 @@ from tests.service.fakes import MLP
 
 from gatefuse.metrics import models
 from gatefuse.metrics.models import ModelMetrics
+from gatefuse_kernels.ledger import Mode
 
 MODEL = replace(MLP, name="comes-and-goes")
 
@@ -46,6 +47,26 @@ def test_a_reload_with_another_backend() -> None:
     assert (_info("fused"), _info("eager"), _capacity()) == (0, 1, 200)
     new.close()
     assert (_info("eager"), _capacity()) == (0, 0)
+
+
+def test_what_its_batches_count_begins_at_zero() -> None:
+    """A rate over the first batches misses whatever a series is born with."""
+    kernels: tuple[tuple[str, Mode], ...] = (("gate_up", "graph"), ("down", "graph"))
+    model = ModelMetrics(replace(MODEL, name="new", kernels=kernels), 100)
+    model.meet_device("cuda:0")
+    labels = {"model": "new", "backend": "fused"}
+
+    def now(name: str, **more: str) -> float | None:
+        return REGISTRY.get_sample_value(f"gatefuse_{name}_total", {**labels, **more})
+
+    for kernel, mode in kernels:
+        assert now("kernel_launches", kernel=kernel, mode=mode) == 0
+        assert now("dram_bytes_modelled", kernel=kernel, direction="read") == 0
+        assert now("dram_bytes_modelled", kernel=kernel, direction="write") == 0
+        assert now("flops_modelled", kernel=kernel) == 0
+    assert now("kernel_launches", kernel="down", mode="eager") is None
+    assert now("device_busy_seconds", device="cuda:0") == 0
+    model.close()
 
 
 def test_a_reload_as_it_was_is_described_throughout() -> None:

@@ -70,6 +70,14 @@ def test_gpu_figures_have_the_label_of_the_workers_device() -> None:
     assert _value(node, "gatefuse_gpu_energy_joules_total", device="cuda:3") == 1.5
 
 
+def test_models_that_a_worker_can_run() -> None:
+    node = Node()
+    assert "gatefuse_model_ready" not in _text(node)
+    node.models_ready = lambda: {"up": True, "down": False}
+    assert _value(node, "gatefuse_model_ready", model="up") == 1
+    assert _value(node, "gatefuse_model_ready", model="down") == 0
+
+
 def test_the_driver_is_one_of_the_processes() -> None:
     node = Node()
     node.look_at({"worker-0": os.getpid()}, {})

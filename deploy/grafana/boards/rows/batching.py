@@ -11,7 +11,13 @@ from deploy.grafana.boards.promql import (
     rate,
     ratio,
     selected,
+    share,
     total,
+)
+
+PADDING = "gatefuse_batch_padding_rows_total"
+PADDED = (
+    "Rows of zeros that were computed to reach a compiled or captured size, over all rows computed."
 )
 
 BATCHING = Row(
@@ -24,11 +30,11 @@ BATCHING = Row(
             (
                 Query(
                     ratio(
-                        "model",
+                        "instance, model",
                         selected("gatefuse_queue_rows", MODEL),
                         selected("gatefuse_queue_capacity_rows", MODEL),
                     ),
-                    "{{model}}",
+                    "{{instance}} {{model}}",
                 ),
             ),
             maximum=1,
@@ -58,7 +64,7 @@ BATCHING = Row(
         Panel(
             "Requests per batch",
             "short",
-            "Rows over rows per request: how many callers shared a batch, on average.",
+            "How many requests, or pieces of large ones, shared a batch, on average.",
             (
                 Query(
                     ratio(
@@ -73,10 +79,10 @@ BATCHING = Row(
         Panel(
             "Padding",
             "percentunit",
-            "Rows of zeros that were computed to reach a compiled or captured size, over all rows computed.",
+            PADDED,
             (
                 Query(
-                    f"max by (model) (gatefuse:padding:ratio_rate5m{{{MODEL}}})",
+                    share("model", rate(PADDING, MODEL), rate("gatefuse_batch_rows_sum", MODEL)),
                     "{{model}}",
                 ),
             ),
@@ -91,7 +97,7 @@ REPLICAS = Row(
             "Replicas by state",
             "short",
             "Workers by what they are doing. Only ready ones are given batches.",
-            (Query("sum by (state) (gatefuse_replicas)", "{{state}}"),),
+            (Query(total("state", selected("gatefuse_replicas")), "{{state}}"),),
             stacked=True,
         ),
         Panel(
@@ -104,7 +110,11 @@ REPLICAS = Row(
             "Requests in flight",
             "short",
             "Calls that started and have not finished, by method.",
-            (Query("sum by (method) (gatefuse_requests_in_flight) > 0", "{{method}}"),),
+            (
+                Query(
+                    f"{total('method', selected('gatefuse_requests_in_flight'))} > 0", "{{method}}"
+                ),
+            ),
             stacked=True,
         ),
         Panel(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from deploy.grafana.boards.panels import Panel, Query, Row
-from deploy.grafana.boards.promql import MODEL, quantile, rate, ratio, total
+from deploy.grafana.boards.promql import MODEL, quantile, rate, ratio, selected, total
 
 LAUNCHES = "gatefuse_kernel_launches_total"
 MODELLED = "gatefuse_dram_bytes_modelled_total"
 BUSY = "gatefuse_device_busy_seconds_total"
+# Unlike `gatefuse_batch_rows_count` it has no batch that was sent and not computed.
+COMPUTED = "gatefuse_device_batch_seconds_count"
 
 KERNELS = Row(
     "Kernels",
@@ -23,10 +25,10 @@ KERNELS = Row(
         Panel(
             "Launches per batch",
             "short",
-            "A flat line at the number that a backend is built for. Five-minute average.",
+            "Kernels that ran over batches computed: a flat line at the number that a backend is built for.",
             (
                 Query(
-                    f"max by (model, backend) (gatefuse:launches_per_batch:ratio_rate5m{{{MODEL}}})",
+                    ratio("model, backend", rate(LAUNCHES, MODEL), rate(COMPUTED, MODEL)),
                     "{{model}} {{backend}}",
                 ),
             ),
@@ -84,11 +86,12 @@ KERNELS = Row(
         Panel(
             "Device time of a batch, p99",
             "s",
-            "The kernels and the copies of one batch, without queue or network, by the rows it was padded to.",
+            "The kernels and the copies of one batch, without queue or network, by the smallest of 1, 4, 16, 64, … "
+            "that holds the rows computed, padding included.",
             (
                 Query(
                     quantile(0.99, "gatefuse_device_batch_seconds", MODEL, by="bucket"),
-                    "{{bucket}} rows",
+                    "up to {{bucket}} rows",
                 ),
             ),
         ),
@@ -97,7 +100,7 @@ KERNELS = Row(
             "percentunit",
             "What `gatefuse audit` measured over what was counted. Launches must be exactly 100 %. Absent where the "
             "service was started without an audit's result.",
-            (Query("min by (check) (gatefuse_counter_audit_ratio)", "{{check}}"),),
+            (Query(f"min by (check) ({selected('gatefuse_counter_audit_ratio')})", "{{check}}"),),
             kind="stat",
             minimum=None,
         ),

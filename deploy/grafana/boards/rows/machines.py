@@ -6,13 +6,15 @@ from deploy.grafana.boards.panels import Panel, Query, Row
 from deploy.grafana.boards.promql import increase, rate, selected, total
 
 NOT_ON_A_CPU = "Absent on a machine without a GPU."
+# The exporter's addresses are not those of the service, so it cannot be chosen by them.
+ALL_NODES = "Of every node that Prometheus knows."
 
 
 def gpu_row(*matchers: str) -> Row:
     """What the driver says of each GPU, by the service itself; `matchers` narrow the label `device`."""
 
     def device(metric: str) -> str:
-        return f"max by (device) ({selected(metric, *matchers)})"
+        return f"max by (instance, device) ({selected(metric, *matchers)})"
 
     return Row(
         "GPU",
@@ -21,13 +23,13 @@ def gpu_row(*matchers: str) -> Row:
                 "GPU power",
                 "watt",
                 f"What each GPU draws. {NOT_ON_A_CPU}",
-                (Query(device("gatefuse_gpu_power_watts"), "{{device}}"),),
+                (Query(device("gatefuse_gpu_power_watts"), "{{instance}} {{device}}"),),
             ),
             Panel(
                 "GPU temperature",
                 "celsius",
                 f"Of the chip. {NOT_ON_A_CPU}",
-                (Query(device("gatefuse_gpu_temperature_celsius"), "{{device}}"),),
+                (Query(device("gatefuse_gpu_temperature_celsius"), "{{instance}} {{device}}"),),
                 minimum=None,
             ),
             Panel(
@@ -38,7 +40,7 @@ def gpu_row(*matchers: str) -> Row:
                     Query(
                         f"{device('gatefuse_gpu_memory_used_bytes')}"
                         f" / {device('gatefuse_gpu_memory_total_bytes')}",
-                        "{{device}}",
+                        "{{instance}} {{device}}",
                     ),
                 ),
                 maximum=1,
@@ -50,9 +52,9 @@ def gpu_row(*matchers: str) -> Row:
                 f"{NOT_ON_A_CPU}",
                 (
                     Query(
-                        "max by (device, kind) "
+                        "max by (instance, device, kind) "
                         f"({selected('gatefuse_device_memory_bytes', *matchers)})",
-                        "{{device}} {{kind}}",
+                        "{{instance}} {{device}} {{kind}}",
                     ),
                 ),
             ),
@@ -61,7 +63,7 @@ def gpu_row(*matchers: str) -> Row:
                 "percentunit",
                 "Share of time in which some kernel was resident, however small: see the next row for how much of the "
                 f"GPU worked. {NOT_ON_A_CPU}",
-                (Query(device("gatefuse_gpu_utilization_ratio"), "{{device}}"),),
+                (Query(device("gatefuse_gpu_utilization_ratio"), "{{instance}} {{device}}"),),
                 maximum=1,
             ),
             Panel(
@@ -70,8 +72,10 @@ def gpu_row(*matchers: str) -> Row:
                 f"Joules per second from the GPU's own energy counter. {NOT_ON_A_CPU}",
                 (
                     Query(
-                        total("device", rate("gatefuse_gpu_energy_joules_total", *matchers)),
-                        "{{device}}",
+                        total(
+                            "instance, device", rate("gatefuse_gpu_energy_joules_total", *matchers)
+                        ),
+                        "{{instance}} {{device}}",
                     ),
                 ),
             ),
@@ -81,9 +85,9 @@ def gpu_row(*matchers: str) -> Row:
                 f"1 while the driver holds the clocks back for that reason. {NOT_ON_A_CPU}",
                 (
                     Query(
-                        "max by (device, reason) "
+                        "max by (instance, device, reason) "
                         f"({selected('gatefuse_gpu_throttled', *matchers)})",
-                        "{{device}} {{reason}}",
+                        "{{instance}} {{device}} {{reason}}",
                     ),
                 ),
                 maximum=1,
@@ -94,8 +98,11 @@ def gpu_row(*matchers: str) -> Row:
                 f"ECC errors, corrected or not. {NOT_ON_A_CPU}",
                 (
                     Query(
-                        total("device, kind", increase("gatefuse_gpu_ecc_errors_total", *matchers)),
-                        "{{device}} {{kind}}",
+                        total(
+                            "instance, device, kind",
+                            increase("gatefuse_gpu_ecc_errors_total", *matchers),
+                        ),
+                        "{{instance}} {{device}} {{kind}}",
                     ),
                 ),
             ),
@@ -110,10 +117,13 @@ DCGM = Row(
             "Multiprocessors and tensor cores at work",
             "percentunit",
             "Share of cycles in which a multiprocessor had a warp (SM), and in which tensor cores computed. Needs the "
-            "exporter's profiling fields.",
+            f"exporter's profiling fields. {ALL_NODES}",
             (
-                Query("avg by (gpu) (DCGM_FI_PROF_SM_ACTIVE)", "SM {{gpu}}"),
-                Query("avg by (gpu) (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE)", "tensor {{gpu}}"),
+                Query("avg by (Hostname, gpu) (DCGM_FI_PROF_SM_ACTIVE)", "SM {{Hostname}} {{gpu}}"),
+                Query(
+                    "avg by (Hostname, gpu) (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE)",
+                    "tensor {{Hostname}} {{gpu}}",
+                ),
             ),
             maximum=1,
         ),
@@ -121,14 +131,14 @@ DCGM = Row(
             "Memory interface at work",
             "percentunit",
             "Share of cycles in which device memory moved data. Times the peak bandwidth, it must not be below the "
-            "modelled bytes per second.",
-            (Query("avg by (gpu) (DCGM_FI_PROF_DRAM_ACTIVE)", "{{gpu}}"),),
+            f"modelled bytes per second. {ALL_NODES}",
+            (Query("avg by (Hostname, gpu) (DCGM_FI_PROF_DRAM_ACTIVE)", "{{Hostname}} {{gpu}}"),),
             maximum=1,
         ),
         Panel(
             "Last Xid error",
             "none",
-            "The driver's code of the last fault of each GPU; 0 is none.",
+            f"The driver's code of the last fault of each GPU; 0 is none. {ALL_NODES}",
             (Query("max by (Hostname, gpu) (DCGM_FI_DEV_XID_ERRORS)", ""),),
             kind="table",
         ),
@@ -139,11 +149,11 @@ DCGM = Row(
 EVENT_LOOP_LAG = Panel(
     "Lag of the event loop",
     "s",
-    "By how much a frontend's loop was late at worst since its last report: every request waits that long.",
+    "By how much a frontend's loop was late at worst in the last ten seconds: a request may have waited that long.",
     (
         Query(
-            "max by (process) (gatefuse_event_loop_lag_seconds)",
-            "{{process}}",
+            f"max by (instance, process) ({selected('gatefuse_event_loop_lag_seconds')})",
+            "{{instance}} {{process}}",
         ),
     ),
 )
@@ -160,8 +170,11 @@ def process_row(*matchers: str, more: tuple[Panel, ...] = ()) -> Row:
                 "Of the driver, the frontends and the workers. Memory that several share is in each of them.",
                 (
                     Query(
-                        total("process", selected("gatefuse_process_resident_bytes", *matchers)),
-                        "{{process}}",
+                        total(
+                            "instance, process",
+                            selected("gatefuse_process_resident_bytes", *matchers),
+                        ),
+                        "{{instance}} {{process}}",
                     ),
                 ),
             ),
@@ -171,8 +184,11 @@ def process_row(*matchers: str, more: tuple[Panel, ...] = ()) -> Row:
                 "Seconds per second: 1 is one core, all the time.",
                 (
                     Query(
-                        total("process", rate("gatefuse_process_cpu_seconds_total", *matchers)),
-                        "{{process}}",
+                        total(
+                            "instance, process",
+                            rate("gatefuse_process_cpu_seconds_total", *matchers),
+                        ),
+                        "{{instance}} {{process}}",
                     ),
                 ),
                 stacked=True,
@@ -183,8 +199,10 @@ def process_row(*matchers: str, more: tuple[Panel, ...] = ()) -> Row:
                 "File descriptors. A line that only climbs is a leak.",
                 (
                     Query(
-                        total("process", selected("gatefuse_process_open_fds", *matchers)),
-                        "{{process}}",
+                        total(
+                            "instance, process", selected("gatefuse_process_open_fds", *matchers)
+                        ),
+                        "{{instance}} {{process}}",
                     ),
                 ),
             ),
@@ -200,7 +218,7 @@ VERSIONS = Row(
             "What runs",
             "none",
             "One line for each version in service. Two lines while a new one is rolled out.",
-            (Query("count by (version, python, grpc) (gatefuse_build_info)", ""),),
+            (Query(f"count by (version, python, grpc) ({selected('gatefuse_build_info')})", ""),),
             kind="table",
         ),
         Panel(
@@ -210,7 +228,7 @@ VERSIONS = Row(
             (
                 Query(
                     "count by (model, backend, dtype, hidden, intermediate, weights) "
-                    "(gatefuse_model_info == 1)",
+                    f"({selected('gatefuse_model_info')} == 1)",
                     "",
                 ),
             ),
