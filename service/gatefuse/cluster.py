@@ -19,33 +19,22 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gatefuse import metrics, metrics_folder
 from gatefuse.config import ConfigError, ModelConfig, ServiceConfig
-from gatefuse.frontend import Frontend, FrontendReport
+from gatefuse.frontend import Frontend
 from gatefuse.malloc import KEEP_BIG_BLOCKS
+from gatefuse.members import FrontendMember, Member, WorkerMember
+from gatefuse.metrics.node import DRIVER
 from gatefuse.placement import place
 from gatefuse.roster import Entry, Roster, write_roster
 from gatefuse.settings import Settings
-from gatefuse.slots import cause_of_end, device_label, socket_name, worker_name
+from gatefuse.slots import device_label, socket_name, worker_name
 from gatefuse.status.facts import WorkerFacts
-from gatefuse.worker import Worker, WorkerReport
+from gatefuse.worker import Worker
 
 log = logging.getLogger(__name__)
 
 REPORT_TIMEOUT_S = 2.0
 # Calls that one process answers at once: a report while it loads a model, while the next is asked for.
 CONTROL_CALLS = 4
-
-
-@dataclass(slots=True)
-class _Member:
-    """One actor and what was last heard of it."""
-
-    name: str
-    actor: Any
-    socket_path: Path | None = None
-    pid: int = 0
-    state: str = "starting"
-    owner: metrics.Owner | None = None  # of a device, while it reports
-    restarts: int = 0
 
 
 @dataclass(slots=True)
@@ -85,18 +74,22 @@ class Cluster:
     def status(self) -> ClusterStatus:
         """Asks every actor, counts restarts, tells the metrics of every process and device."""
         errors: list[str] = []
+        # Of one whose process has ended there may be no report for long: told of first.
+        if gone := [worker for worker in self._workers if worker.is_gone()]:
+            for worker in gone:
+                worker.silent()
+            self._show()
         worker_reports = _reports(self._workers)
         for member, report in zip(self._workers, worker_reports, strict=True):
-            self._note_worker(member, report, errors)
+            member.note(report, errors)
         frontend_reports = _reports(self._frontends)
         port = 0
         ready = True
-        for member, report in zip(self._frontends, frontend_reports, strict=True):
-            self._note_frontend(member, report, errors)
+        for frontend, report in zip(self._frontends, frontend_reports, strict=True):
+            frontend.note(report, errors)
             port = report.port if report is not None else port
             ready = ready and report is not None and report.ready
-        if self._config.metrics:
-            self._show()
+        self._show()
         return ClusterStatus(ready, port, errors)
 
     def workers(self) -> tuple[WorkerFacts, ...]:
@@ -106,11 +99,17 @@ class Cluster:
             for slot, member in enumerate(self._workers)
         )
 
-    def _show(self) -> None:
-        metrics.set_replicas(Counter(member.state for member in self._workers))
+    def pids(self) -> dict[str, int]:
+        """This process and the actors', by name, as they were when their status was last asked for."""
         members = (*self._frontends, *self._workers)
+        return {DRIVER: os.getpid(), **{each.name: each.pid for each in members if each.pid}}
+
+    def _show(self) -> None:
+        if not self._config.metrics:
+            return
+        metrics.set_replicas(Counter(member.state for member in self._workers))
         metrics.this_node.look_at(
-            {member.name: member.pid for member in members if member.pid},
+            self.pids(),
             {
                 device_label(self._device, slot): member.owner
                 for slot, member in enumerate(self._workers)
@@ -169,12 +168,8 @@ class Cluster:
             ray.kill(member.actor, no_restart=True)
         ray.shutdown()
 
-    def _worker(self, socket_name: str) -> _Member:
-        return next(
-            member
-            for member in self._workers
-            if member.socket_path is not None and member.socket_path.name == socket_name
-        )
+    def _worker(self, socket_name: str) -> WorkerMember:
+        return next(each for each in self._workers if each.socket_path.name == socket_name)
 
     def _choose_device(self) -> str:
         gpus = int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
@@ -186,7 +181,7 @@ class Cluster:
             raise ConfigError(f"{needed} workers need a GPU each, Ray finds {gpus}")
         return device
 
-    def _start_worker(self, index: int, models: Any) -> _Member:
+    def _start_worker(self, index: int, models: Any) -> WorkerMember:
         path = self._run_dir / socket_name(index)
         options = {**_pinned_here(), "num_gpus": 1 if self._device == "cuda" else 0}
         threads, table = self._worker_threads(), self._config.plan_table
@@ -195,50 +190,20 @@ class Cluster:
             .options(**options)
             .remote(str(path), tuple(models), self._device, threads, table)
         )
-        return _Member(worker_name(index), actor, path)
+        return WorkerMember(worker_name(index), actor, socket_path=path)
 
-    def _start_frontend(self, index: int, sockets: list[str]) -> _Member:
+    def _start_frontend(self, index: int, sockets: list[str]) -> FrontendMember:
         variables = {**KEEP_BIG_BLOCKS, **metrics_folder.variables()}
         options = {**_pinned_here(), "num_gpus": 0, "runtime_env": {"env_vars": variables}}
         name = f"frontend-{index}"
         actor = ray.remote(Frontend).options(**options).remote(self._config, sockets, name)
-        return _Member(name, actor)
+        return FrontendMember(name, actor)
 
     def _worker_threads(self) -> int:
         if self._config.worker_threads is not None:
             return self._config.worker_threads
         cores = len(os.sched_getaffinity(0))
         return max(1, (cores - self._config.frontends) // self._config.worker_count)
-
-    @staticmethod
-    def _note_worker(member: _Member, report: WorkerReport | None, errors: list[str]) -> None:
-        if report is None:
-            member.state = "dead" if member.pid else "starting"
-            member.owner = None
-            return
-        if member.pid and report.pid != member.pid:
-            assert member.socket_path is not None
-            cause, fault = cause_of_end(member.socket_path, member.pid)
-            metrics.replica_restarted(cause)
-            if fault:
-                metrics.this_node.device_failed(fault)
-            member.restarts += 1
-            log.warning("worker process %d was replaced by %d", member.pid, report.pid)
-        member.pid, member.state = report.pid, report.state
-        member.owner = metrics.Owner(report.pid, report.device)
-        if report.error:
-            errors.append(report.error)
-
-    @staticmethod
-    def _note_frontend(member: _Member, report: FrontendReport | None, errors: list[str]) -> None:
-        if report is None:
-            return
-        if member.pid and report.pid != member.pid:
-            metrics.process_died(member.pid)
-            log.warning("frontend process %d was replaced by %d", member.pid, report.pid)
-        member.pid = report.pid
-        if report.error:
-            errors.append(report.error)
 
 
 def _roster(placement: Sequence[Sequence[ModelConfig]], models: Sequence[ModelConfig]) -> Roster:
@@ -285,7 +250,7 @@ def _pinned_here() -> dict[str, Any]:
     }
 
 
-def _reports(members: list[_Member]) -> list[Any]:
+def _reports(members: Sequence[Member]) -> list[Any]:
     """Each member's report, None where none came in time."""
     asked = [member.actor.report.remote() for member in members]
     reports: list[Any] = []

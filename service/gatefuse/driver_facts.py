@@ -1,6 +1,6 @@
 """What the status page and the metrics are told by the driver: the roster's models and the cluster's workers."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +26,9 @@ class Workers(Protocol):
     def workers(self) -> tuple[WorkerFacts, ...]:
         """Every worker, by slot."""
 
+    def pids(self) -> Mapping[str, int]:
+        """Every process of the service, by name."""
+
 
 class DriverFacts:
     """The facts now. `grpc` is set when the service is ready, `draining` when it stops."""
@@ -44,7 +47,8 @@ class DriverFacts:
             _model(entry, groups.setdefault(_computes(entry.config), len(groups)))
             for entry in self._models.roster.entries
         )
-        return Facts(self.grpc, self.draining, models, self._workers.workers())
+        workers, pids = self._workers.workers(), self._workers.pids()
+        return Facts(self.grpc, self.draining, models, workers, pids)
 
     def models_ready(self) -> dict[str, bool]:
         """Whether some worker can run it, of each model that is loaded."""

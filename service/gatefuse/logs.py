@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ ISO_8601 = "%Y-%m-%dT%H:%M:%S%z"
 
 FIELDS = "fields"
 """The attribute of a record that holds what belongs to its message, by name: `extra={FIELDS: {...}}`."""
+
+
+_AMBIGUOUS = re.compile(r'[\s"=]')
 
 
 class _Chosen(logging.Filter):
@@ -40,8 +44,17 @@ class _TextFormatter(logging.Formatter):
         """See logging.Formatter."""
         fields: dict[str, Any] = getattr(record, FIELDS, {})
         return " ".join(
-            [super().formatMessage(record), *(f"{key}={value}" for key, value in fields.items())]
+            [
+                super().formatMessage(record),
+                *(f"{key}={_in_line(value)}" for key, value in fields.items()),
+            ]
         )
+
+
+def _in_line(value: Any) -> str:
+    """A field's value; in quotes where it could be taken for several."""
+    text = str(value)
+    return json.dumps(text) if isinstance(value, str) and _AMBIGUOUS.search(text) else text
 
 
 class _JsonFormatter(logging.Formatter):

@@ -6,11 +6,13 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.browser import Page, browsing, needs_chromium
+from tests.integration.control import Control
 from tests.integration.harness import GATEFUSE, Scrape, Service, Start
 
 from gatefuse import Client
@@ -21,6 +23,7 @@ COLUMNS = 8
 MODELS: list[dict[str, Any]] = [
     {"name": "gate", "kind": "elementwise", "expression": "silu(g) * u", "columns": COLUMNS},
     {"name": "gate-eager", "like": "gate", "backend": "eager"},
+    {"name": "spare", "kind": "elementwise", "expression": "x * 0.5", "columns": COLUMNS},
     *(
         {
             "name": f"chain-{number:02}",
@@ -29,13 +32,18 @@ MODELS: list[dict[str, Any]] = [
             "columns": COLUMNS,
             "backend": "eager",
         }
-        for number in range(98)
+        for number in range(97)
     ),
 ]
 # Each row of the models' table by the name in it: the last cell is how many requests were answered.
 ANSWERED = """
 Object.fromEntries([...document.querySelectorAll('#models-table tbody tr')].map((row) =>
   [row.querySelector('th span').textContent, row.lastChild.textContent]))
+"""
+# Backend, state and answered requests of each row that is shown.
+STATES = """
+[...document.querySelectorAll('#models-table tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent))
+  .map((cells) => [cells[1], cells[2], cells.at(-1)].join(',')).sort()
 """
 COMPARED = """
 [...document.querySelectorAll('#compare-table tbody tr')].map((row) => [...row.children].map((cell) =>
@@ -49,7 +57,8 @@ Object.fromEntries([...document.querySelectorAll('.tile')].map((tile) =>
 
 @pytest.fixture(scope="module")
 def service(start: Start) -> Service:
-    return start({"device": "cpu", "models": MODELS})
+    config = {"device": "cpu", "models": MODELS, "model_control": "explicit"}
+    return start(config)
 
 
 class Load:
@@ -154,3 +163,34 @@ def test_top_once_beside_a_server_that_is_gone(service: Service) -> None:
     assert result.returncode == 69
     assert "gate-eager" in result.stdout
     assert result.stderr == "gatefuse: http://127.0.0.1:1: connection refused\n"
+
+
+@needs_chromium
+def test_a_model_of_backend_auto_that_comes_and_goes(service: Service, page: Page) -> None:
+    page.run(
+        "(() => { const find = document.getElementById('find'); find.value = 'spare';"
+        " find.dispatchEvent(new Event('input')); })()"
+    )
+    rows = np.ones((1, COLUMNS), np.float32)
+
+    def shows(*expected: tuple[str, str, str]) -> None:
+        wanted = json.dumps(sorted(",".join(row) for row in expected))
+        page.wait_for(f"JSON.stringify({STATES}) === {json.dumps(wanted.replace(', ', ','))}")
+
+    with closing(Control(service.url)) as control, Client(service.url) as client:
+        shows(("fused", "ready", "0"))
+        control.unload("spare")
+        shows(("auto", "unavailable", "0"))
+        control.load("spare")
+        for _ in range(5):
+            client.infer("spare", rows)
+        shows(("fused", "ready", "5"))
+        control.load("spare", {"backend": "eager"})
+        for _ in range(7):
+            client.infer("spare", rows)
+        shows(("fused", "replaced", "5"), ("eager", "ready", "7"))
+        control.unload("spare")
+        shows(("fused", "replaced", "5"), ("eager", "unavailable", "7"))
+        control.load("spare")
+        shows(("fused", "ready", "5"), ("eager", "replaced", "7"))
+    assert not page.problems

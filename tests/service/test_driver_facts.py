@@ -14,6 +14,7 @@ from gatefuse.roster import Entry, Roster
 from gatefuse.status.facts import Facts, ModelFacts, WorkerFacts
 
 WORKERS = (WorkerFacts(0, "ready", "cpu"), WorkerFacts(1, "dead", "cpu", restarts=3))
+PIDS = {"driver": 1, "worker-0": 2}
 RANDOM = {"hidden": 8, "intermediate": 16}
 
 
@@ -40,14 +41,17 @@ class Service:
         replicas = tuple(f"worker-{slot}.sock" for slot in slots)
         self.roster = self.roster.with_entry(entry.model_copy(update={"replicas": replicas}))
 
+    def pids(self) -> dict[str, int]:
+        return PIDS
+
 
 def test_models_and_workers() -> None:
     service = Service({"name": "ffn", "random": RANDOM, "backend": "eager", "dtype": "fp16"})
     facts = DriverFacts(service, service)
     model = ModelFacts("ffn", "swiglu", "eager", "fp16", 0, (0, 11))
-    assert facts() == Facts("", False, (model,), WORKERS)
+    assert facts() == Facts("", False, (model,), WORKERS, PIDS)
     facts.grpc, facts.draining = "127.0.0.1:1", True
-    assert facts() == Facts("127.0.0.1:1", True, (model,), WORKERS)
+    assert facts() == Facts("127.0.0.1:1", True, (model,), WORKERS, PIDS)
 
 
 def test_the_state_of_the_roster_is_told() -> None:

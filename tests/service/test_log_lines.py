@@ -78,6 +78,14 @@ def test_text_has_the_fields_behind_the_message(capsys: pytest.CaptureFixture[st
     assert second.endswith(" frontend INFO plain")
 
 
+def test_a_field_is_one_field_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    log_as(LogSettings())
+    fields = {"model": 'a code=OK "b"', "rows": 2, "trace": "x"}
+    logging.getLogger("gatefuse.test").info("request", extra={FIELDS: fields})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(r' INFO request model="a code=OK \"b\"" rows=2 trace=x')
+
+
 def test_lines_of_another_process_come_whole_and_in_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,8 @@ _QUEUE = families.queue_rows._name
 
 def service_registry(node: Collector) -> CollectorRegistry:
     """The registry of the whole service, to be collected from in the driver; `node` has what is in no file."""
-    registry = CollectorRegistry()
+    # Else nothing would be left of what is asked for by `name[]`: the collectors know no names before they collect.
+    registry = CollectorRegistry(support_collectors_without_names=True)
     registry.register(WithExemplars(_Processes(), metrics_folder.folder()))
     registry.register(node)
     return registry

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from gatefuse.escaping import escaped
 from gatefuse.status.picture import FORMAT, Picture
 
 
@@ -16,14 +17,16 @@ class NotAPictureError(ValueError):
 
 
 def picture_of(text: bytes) -> Picture:
-    """The picture that /status.json told. Fields that this version does not know are left out.
+    """The picture that /status.json told, its texts fit for a terminal.
+
+    Fields that this version does not know are left out; those with a default may be missing.
 
     Raises:
         NotAPictureError: it is something else.
     """
     try:
         told = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NotAPictureError("it does not answer with JSON") from error
     if not isinstance(told, dict) or "format" not in told:
         raise NotAPictureError("it is not the status of a Gatefuse")
@@ -55,10 +58,13 @@ def _read(kind: Any, told: Any) -> Any:
             **{
                 field.name: _read(_hints(kind)[field.name], told[field.name])
                 for field in fields(kind)
+                if field.name in told or field.default is MISSING
             }
         )
     if origin is tuple:
         return tuple(_read(get_args(kind)[0], each) for each in told)
     if origin is dict:
-        return {str(key): _read(get_args(kind)[1], value) for key, value in told.items()}
-    return kind(told) if isinstance(kind, type) else str(told)
+        return {escaped(str(key)): _read(get_args(kind)[1], value) for key, value in told.items()}
+    if kind is str or not isinstance(kind, type):
+        return escaped(str(told))
+    return kind(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from gatefuse.status import picture
 from gatefuse.status.facts import Facts, ModelFacts
@@ -56,7 +57,7 @@ def draw(
         models=_models(facts, samples, window, up_s, recent or {}),
         workers=_workers(facts),
         devices=devices(samples, window),
-        processes=processes(samples, window),
+        processes=processes(samples, window, facts.pids),
         reasons=reasons(samples, window),
         history=tuple(history),
     )
@@ -130,10 +131,10 @@ def _workers(facts: Facts) -> tuple[Worker, ...]:
 def _models(
     facts: Facts, samples: Samples, window: Change | None, up_s: float, recent: Recent
 ) -> tuple[Model, ...]:
-    """Models in the order of the configuration, each with a row for every backend that it ran on."""
+    """Models in the order of the configuration, each as it is, then on other backends that it did work on."""
     described = {
         (labels.get("model", ""), labels.get("backend", "")): labels
-        for labels in samples.labels("gatefuse_model_info")
+        for labels in samples.past_and_present("gatefuse_model_info")
     }
     of_start = works(Change(Samples(), samples, up_s))
     of_window = works(window) if window is not None else {}
@@ -142,11 +143,13 @@ def _models(
     queues = samples.by("gatefuse_queue_rows", "model")
     capacities = samples.by("gatefuse_queue_capacity_rows", "model")
     states = {worker.slot: worker.state for worker in facts.workers}
+    loaded = _backends(samples.by("gatefuse_model_info", "model", "backend"))
+    counted = _backends(requests, rows)
     shown = []
     for model in facts.models:
-        backends = [backend for name, backend in described if name == model.name]
-        present = _present(model.backend, backends)
-        for backend in backends or [model.backend]:
+        now, ever = loaded.get(model.name, []), counted.get(model.name, [])
+        present = _present(model.backend, now, ever)
+        for backend in dict.fromkeys([present, *now, *ever]):
             key = (model.name, backend)
             labels = described.get(key, {})
             is_present = backend == present
@@ -175,13 +178,29 @@ def _models(
     return tuple(shown)
 
 
-def _present(configured: str, ran: Sequence[str]) -> str:
-    """The backend that a model runs on now, of those that it ever ran on."""
+def _backends(*found: Mapping[Labels, float]) -> dict[str, list[str]]:
+    """For each model the backends for which one of the figures, by model and backend, is above 0."""
+    backends: dict[str, list[str]] = {}
+    for (name, backend), value in chain.from_iterable(by.items() for by in found):
+        if value:
+            backends.setdefault(name, []).append(backend)
+    return backends
+
+
+def _present(configured: str, loaded: Sequence[str], counted: Sequence[str]) -> str:
+    """The backend that a model runs on now, or ran on last.
+
+    `auto` is what the workers made of it. While none has loaded the model that is not known, unless it ran before.
+    """
     if configured != "auto":
         return configured
-    return "fused" if "fused" in ran or not ran else ran[-1]
+    if _AUTO in loaded or (not loaded and _AUTO in counted):
+        return _AUTO
+    return loaded[-1] if loaded else configured
 
 
+_AUTO = "fused"
+"""What `auto` is, on every device: another backend that is loaded beside it is about to go."""
 _NO_LATENCY = picture.Latency(None, None)
 IDLE = Work(0.0, 0.0, _NO_LATENCY, _NO_LATENCY, None, None, None, None, None, None)
 """The work of a model that did none."""

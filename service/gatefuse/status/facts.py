@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,13 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The service; nothing of it is there before the workers are placed."""
+    """The service; nothing of it is there before the workers are placed. `pids` are its processes', by name."""
 
     grpc: str = ""  # HOST:PORT once it is ready
     draining: bool = False
     models: tuple[ModelFacts, ...] = ()
     workers: tuple[WorkerFacts, ...] = ()
+    pids: Mapping[str, int] = field(default_factory=dict)
 
 
 NOT_PLACED = Facts()

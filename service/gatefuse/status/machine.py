@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gatefuse.status.picture import Device, Process
 from gatefuse.status.samples import Change, Labels, Samples
 
@@ -41,7 +43,9 @@ def devices(samples: Samples, window: Change | None) -> tuple[Device, ...]:
     )
 
 
-def processes(samples: Samples, window: Change | None) -> tuple[Process, ...]:
+def processes(
+    samples: Samples, window: Change | None, pids: Mapping[str, int]
+) -> tuple[Process, ...]:
     """Every process that tells of itself."""
     resident, fds, lag = (
         samples.by(f"gatefuse_{name}", "process")
@@ -55,6 +59,7 @@ def processes(samples: Samples, window: Change | None) -> tuple[Process, ...]:
             open_fds=round(fds[key]) if key in fds else None,
             cpu_ratio=cpu.get(key),
             event_loop_lag_s=lag.get(key),
+            pid=pids.get(key[0]),
         )
         for key in sorted({*resident, *fds, *lag})
     )

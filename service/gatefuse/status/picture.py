@@ -55,7 +55,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model, as run by one backend; one that was reloaded with another has a row for each.
+    """One model, as run by one backend; one that did work before it was loaded with another has a row for each.
 
     `now` is the last few seconds' work, None until there are two moments; `since_start` all of it.
     `requests` and `rows` are totals. A group's models compute the same.
@@ -109,13 +109,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the service."""
+    """One process of the service; a pid is as the service's own machine or container numbers it."""
 
     process: str
     resident_bytes: float | None
     open_fds: int | None
     cpu_ratio: float | None  # of one core
     event_loop_lag_s: float | None
+    pid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ class Samples:
         """The labels of every series of that name whose value is not 0."""
         return [labels for labels, value in self._by_name.get(name, ()) if value]
 
+    def past_and_present(self, name: str) -> list[Mapping[str, str]]:
+        """The same with those whose value is 0 before them: what described a load that is gone is set to that."""
+        found = self._by_name.get(name, ())
+        return [labels for labels, value in found if not value] + self.labels(name)
+
 
 class Change:
     """What counters gained between two moments that are `seconds` apart."""

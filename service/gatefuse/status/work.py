@@ -8,6 +8,15 @@ from gatefuse.status.samples import Change, Labels, Samples, quantile
 _MODEL = ("model", "backend")
 INFERENCE = ("ModelInfer", "ModelStreamInfer")
 """Methods whose requests ask for rows."""
+_SUMS = {
+    "requests": "gatefuse_inference_duration_seconds_count",
+    "rows": "gatefuse_batch_rows_sum",
+    "batches": "gatefuse_batch_rows_count",
+    "padding_rows": "gatefuse_batch_padding_rows_total",
+    "launches": "gatefuse_kernel_launches_total",
+    "moved_bytes": "gatefuse_dram_bytes_modelled_total",
+    "device_s": "gatefuse_device_busy_seconds_total",
+}
 _REASONS = (
     ("shed", "gatefuse_requests_shed_total", "reason"),
     ("invalid", "gatefuse_requests_invalid_total", "reason"),
@@ -37,36 +46,24 @@ def traffic(change: Change) -> Traffic:
 
 def works(change: Change) -> dict[Labels, Work]:
     """Each model's work, by model and backend."""
-    sums = {
-        name: change.by(f"gatefuse_{name}", *_MODEL)
-        for name in (
-            "inference_duration_seconds_count",
-            "batch_rows_sum",
-            "batch_rows_count",
-            "batch_padding_rows_total",
-            "kernel_launches_total",
-            "dram_bytes_modelled_total",
-            "device_busy_seconds_total",
-        )
-    }
+    sums = {field: change.by(name, *_MODEL) for field, name in _SUMS.items()}
     durations = change.buckets("gatefuse_inference_duration_seconds", *_MODEL)
     waits = change.buckets("gatefuse_queue_wait_seconds", *_MODEL)
 
     def work(key: Labels) -> Work:
-        requests, rows, batches, padding, launches, moved, device_s = (
-            by_model.get(key, 0.0) for by_model in sums.values()
-        )
+        gain = {field: by_model.get(key, 0.0) for field, by_model in sums.items()}
+        rows, device_s = gain["rows"], gain["device_s"]
         return Work(
-            requests_per_s=requests / change.seconds,
+            requests_per_s=gain["requests"] / change.seconds,
             rows_per_s=rows / change.seconds,
             latency=_latency(durations.get(key, {})),
             queue_wait=_latency(waits.get(key, {})),
-            rows_per_batch=_ratio(rows, batches),
-            padding_ratio=_padding(padding, rows),
-            launches_per_row=_ratio(launches, rows),
-            bytes_per_row=_ratio(moved, rows),
+            rows_per_batch=_ratio(rows, gain["batches"]),
+            padding_ratio=_padding(gain["padding_rows"], rows),
+            launches_per_row=_ratio(gain["launches"], rows),
+            bytes_per_row=_ratio(gain["moved_bytes"], rows),
             device_s_per_row=_ratio(device_s, rows),
-            bytes_per_device_s=_ratio(moved, device_s),
+            bytes_per_device_s=_ratio(gain["moved_bytes"], device_s),
         )
 
     return {key: work(key) for key in dict.fromkeys(key for by in sums.values() for key in by)}

@@ -90,7 +90,7 @@ class BatchTraces:
             requests=len({work.job for work in sealed.works}),
             trigger=sealed.trigger,
             replica=worker.name,
-            device=worker.device,
+            device=worker.device_label,
             outcome=outcome,
             done=done,
             call_s=call_s,

@@ -2,7 +2,9 @@
 
 import time
 
+from gatefuse.escaping import escaped
 from gatefuse.job import Job
+from gatefuse.request_parameters import MAX_QUOTED
 from gatefuse.telemetry.request_ids import is_accepted, new_request_id
 from gatefuse.trace_context import Parent, RequestTrace
 from gatefuse_protos import open_inference_pb2 as pb
@@ -21,7 +23,8 @@ class Exchange:
     # Defaults of the class, not set for each request: most of them stay.
     encode_s = 0.0
     ended_s = 0.0
-    model_name = ""
+    model_name = ""  # as its client wrote it
+    layer: int | None = None  # that its client named
     job: Job | None = None
     trace: RequestTrace | None = None
     parent: Parent | None = None
@@ -51,6 +54,10 @@ class Exchange:
     def asks(self, message: pb.ModelInferRequest) -> None:
         """Its message has been read."""
         self.model_name = message.model_name
+        if "layer" in message.parameters:
+            layer = message.parameters["layer"]
+            if layer.WhichOneof("parameter_choice") == "int64_param":
+                self.layer = layer.int64_param
         if message.id:
             self.name(message.id)
 
@@ -60,6 +67,22 @@ class Exchange:
         if self.trace is not None:
             return self.trace.context.trace
         return self.parent.context.trace if self.parent is not None else ""
+
+    @property
+    def asked_for(self) -> dict[str, str | int]:
+        """`model` and `layer`, of an accepted request as they are, of another as its client wrote them, if it did.
+
+        For the eye, not for the labels of metrics: clients may write what they like.
+        """
+        if self.job is not None:
+            request = self.job.request
+            return {"model": request.model.name, "layer": request.layer}
+        asked: dict[str, str | int] = {}
+        if self.model_name:
+            asked["model"] = escaped(self.model_name, MAX_QUOTED)
+        if self.layer is not None:
+            asked["layer"] = self.layer
+        return asked
 
     @property
     def duration_s(self) -> float:

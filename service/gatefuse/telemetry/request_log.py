@@ -68,10 +68,10 @@ def _fields(exchange: Exchange, reason: str) -> dict[str, Any]:
         "request_id": exchange.request_id,
         "trace_id": exchange.trace_id,
         "duration_ms": _ms(exchange.duration_s),
+        **exchange.asked_for,
     }
     if (job := exchange.job) is not None:
         fields |= {
-            "model": job.request.model.name,
             "rows": job.request.rows,
             "queue_ms": _ms(job.cost.queue_s),
             "device_ms": _ms(job.cost.compute_s),

@@ -56,6 +56,7 @@ def request_spans(exchange: Exchange, trace: RequestTrace, address: Address) -> 
         "server.address": address.host,
         "server.port": address.port,
         "gatefuse.request_id": exchange.request_id,
+        **{f"gatefuse.{name}": value for name, value in exchange.asked_for.items()},
     }
     if exchange.reason:
         attributes["gatefuse.reason"] = exchange.reason
@@ -82,11 +83,8 @@ def request_spans(exchange: Exchange, trace: RequestTrace, address: Address) -> 
 
 def _accepted(job: Job) -> dict[str, Value]:
     """What is known of a request that was queued; sizes and times, never what is in it."""
-    model = job.request.model
     return {
-        "gatefuse.model": model.name,
-        "gatefuse.backend": model.backend,
-        "gatefuse.layer": job.request.layer,
+        "gatefuse.backend": job.request.model.backend,
         "gatefuse.rows": job.request.rows,
         "gatefuse.batch_rows": job.cost.batch_rows,
         "gatefuse.queue_seconds": job.cost.queue_s,

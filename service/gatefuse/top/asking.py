@@ -13,11 +13,13 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from gatefuse.escaping import escaped
 from gatefuse.status.decoding import NotAPictureError, picture_of
 from gatefuse.status.picture import Picture
 
 TIMEOUT_S = 3.0
 _LARGEST_BYTES = 64 * 2**20
+_LONGEST_FAILURE = 200
 _DEFAULT_PORT = 8002
 
 
@@ -67,15 +69,16 @@ class Servers:
             return Answer(shown, picture_of(text), text)
         except urllib.error.HTTPError as error:
             error.close()
-            return Answer(shown, failure=f"it answers {error.code} {error.reason}")
+            failure = f"it answers {error.code} {error.reason}"
         except NotAPictureError as error:
-            return Answer(shown, failure=str(error))
+            failure = str(error)
         except TimeoutError:
-            return Answer(shown, failure=f"no answer within {self._timeout_s:g} s")
+            failure = f"no answer within {self._timeout_s:g} s"
         except urllib.error.URLError as error:
-            return Answer(shown, failure=_why(error.reason))
+            failure = _why(error.reason)
         except (OSError, HTTPException) as error:
-            return Answer(shown, failure=_why(error))
+            failure = _why(error)
+        return Answer(shown, failure=escaped(failure, _LONGEST_FAILURE))
 
 
 def status_url(given: str) -> str:

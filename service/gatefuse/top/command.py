@@ -55,8 +55,8 @@ def _once(servers: Servers, as_json: bool) -> int:
         answers = servers.ask()
     if as_json:
         print(json.dumps([_as_json(answer) for answer in answers]))
-    else:
-        print(text([answer for answer in answers if answer.picture is not None]))
+    elif shown := [answer for answer in answers if answer.picture is not None]:
+        print(text(shown))
     failed = [answer for answer in answers if answer.picture is None]
     for answer in failed:
         print(f"gatefuse: {answer.url}: {answer.failure}", file=sys.stderr)

@@ -22,8 +22,8 @@ def _lines(answer: Answer) -> list[str]:
     lines.append("  ".join(f"{name} {value}" for name, value in tables.totals(picture)))
     lines.append(tables.workers(picture))
     lines += tables.devices(picture)
-    if refusals := tables.refusals(picture):
-        lines.append(refusals)
+    if troubles := tables.troubles(picture):
+        lines.append(troubles)
     for sheet in (tables.models(picture), tables.side_by_side(picture)):
         if sheet.rows:
             lines += ["", text_table([sheet.titles, *sheet.rows], left=sheet.left)]

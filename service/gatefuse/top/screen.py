@@ -10,6 +10,8 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import accumulate
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -45,6 +47,7 @@ _MANY_KEYS = 64
 _AROUND = 10
 _GAP = 2
 _FEWEST_MODELS = 3
+_SHORT_NAME = 24
 
 
 def follow(ask: Callable[[], Sequence[Answer]], interval_s: float, console: Console) -> None:
@@ -84,10 +87,10 @@ def _server(picture: Picture, width: int, height: int) -> Iterator[RenderableTyp
     yield Text(tables.workers(picture), "dim")
     lines = tables.devices(picture)
     yield from (Text(line) for line in lines)
-    refusals = tables.refusals(picture)
-    if refusals:
-        yield Text(refusals, "yellow", overflow="ellipsis", no_wrap=True)
-    room = height - _AROUND - len(lines) - bool(refusals)
+    troubles = tables.troubles(picture)
+    if troubles:
+        yield Text(troubles, "yellow", overflow="ellipsis", no_wrap=True)
+    room = height - _AROUND - len(lines) - bool(troubles)
     models = tables.models(picture, max(_FEWEST_MODELS, room))
     yield from ("", _table(models, width))
     side = tables.side_by_side(picture, room - len(models.rows) - 3)
@@ -99,25 +102,37 @@ def _table(sheet: tables.Sheet, width: int) -> RenderableType:
     table = Table(
         box=None, pad_edge=False, header_style="dim", expand=False, padding=(0, _GAP, 0, 0)
     )
-    columns = _fitting(sheet, width)
+    sheet, columns, needed = _fitted(sheet, width)
     for position, title in enumerate(sheet.titles[:columns]):
         justify = "left" if position < sheet.left else "right"
         table.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for row in sheet.rows:
         table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row[:columns]))
-    if not sheet.left_out:
-        return table
-    return Group(table, Text(f"and {sheet.left_out} more", "dim"))
+    notes = []
+    if sheet.left_out:
+        notes.append(f"and {sheet.left_out} more")
+    if columns < len(sheet.titles):
+        notes.append(f"all columns from a width of {needed}")
+    return Group(table, Text("; ".join(notes), "dim")) if notes else table
 
 
-def _fitting(sheet: tables.Sheet, width: int) -> int:
-    """How many columns, from the left, there is room for."""
-    used = 0
-    for position, cells in enumerate(zip(sheet.titles, *sheet.rows, strict=True)):
-        used += max(map(len, cells)) + _GAP
-        if used - _GAP > width:
-            return max(1, position)
-    return len(sheet.titles)
+def _fitted(sheet: tables.Sheet, width: int) -> tuple[tables.Sheet, int, int]:
+    """The sheet, its names as short as they must be; how many columns have room; and the width that all need."""
+    widths = [max(map(len, cells)) for cells in zip(sheet.titles, *sheet.rows, strict=True)]
+    missing = sum(widths) + _GAP * (len(widths) - 1) - width
+    longest = max(min(widths[0], _SHORT_NAME), widths[0] - max(0, missing))
+    rows = tuple((_shortened(row[0], longest), *row[1:]) for row in sheet.rows)
+    ends = list(accumulate((longest, *widths[1:]), lambda end, cell: end + _GAP + cell))
+    columns = sum(end <= width for end in ends)
+    return replace(sheet, rows=rows), max(1, columns), ends[-1]
+
+
+def _shortened(name: str, most: int) -> str:
+    """A name without its middle, where it is longer: the ends of names that belong together tell them apart."""
+    if len(name) <= most:
+        return name
+    behind = (most - 1) // 2
+    return f"{name[: most - 1 - behind]}…{name[-behind:]}"
 
 
 @contextmanager

@@ -119,8 +119,8 @@ def devices(picture: Picture) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def refusals(picture: Picture) -> str:
-    """Why requests were not answered, in a line; empty where all were."""
+def troubles(picture: Picture) -> str:
+    """Why requests were not answered, workers replaced, devices faulty, in a line; empty where all was well."""
     texts = [
         f"{reason.what} {reason.reason} {reason.total}"
         for reason in picture.reasons

@@ -18,6 +18,7 @@ FACTS = Facts(
         ModelFacts("gate", "elementwise", "auto", "fp32", 1, (1,)),
     ),
     workers=(WorkerFacts(0, "ready", "cuda"), WorkerFacts(1, "ready", "cuda", restarts=2)),
+    pids={"driver": 41, "worker-0": 43},
 )
 # Cumulative counts of durations: half at or below 1 ms, all at or below 2 ms.
 BEFORE = """

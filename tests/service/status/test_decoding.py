@@ -29,11 +29,33 @@ def test_a_newer_server_may_tell_more() -> None:
     assert picture_of(json.dumps(told).encode()) == picture()
 
 
+def test_an_older_server_may_tell_less() -> None:
+    told = _told()
+    del told["processes"][0]["pid"]
+    assert picture_of(json.dumps(told).encode()).processes[0].pid is None
+    del told["processes"][0]["process"]
+    with pytest.raises(NotAPictureError, match="cannot be read"):
+        picture_of(json.dumps(told).encode())
+
+
+def test_texts_are_fit_for_a_terminal() -> None:
+    told = _told()
+    for place in (told["models"][0], told["models"][1]):
+        place["name"] = place["reason"] = "\x1b]0;PWNED\x07\n"
+    told["state"] = told["grpc"] = "\x1b[31m"
+    told["totals"]["requests"] = {"\x1b": 1}
+    drawn = picture_of(json.dumps(told).encode())
+    assert drawn.models[0].name == drawn.models[1].reason == r"\x1b]0;PWNED\x07\n"
+    assert (drawn.state, drawn.grpc) == (r"\x1b[31m", r"\x1b[31m")
+    assert drawn.totals.requests == {r"\x1b": 1}
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         (b"<!doctype html>", "does not answer with JSON"),
         (b"\xff\xfe", "does not answer with JSON"),
+        (b"[" * 100_000, "does not answer with JSON"),
         (b"[]", "not the status of a Gatefuse"),
         (b"{}", "not the status of a Gatefuse"),
         (b'{"format": 99}', "has format 99, this command reads 1"),

@@ -100,8 +100,8 @@ def test_devices_and_processes() -> None:
     drawn = picture()
     assert drawn.devices == (Device("cuda:0", 0.5, 0.5, 4e9, 8e9, 350.5, 61.0, ("power",), 2),)
     assert drawn.processes == (
-        Process("driver", 1e8, 42, 0.5, None),
-        Process("frontend-0", None, None, None, 0.004),
+        Process("driver", 1e8, 42, 0.5, None, 41),
+        Process("frontend-0", None, None, None, 0.004, None),
     )
 
 
@@ -136,9 +136,65 @@ def test_a_reload_with_another_backend_is_a_row_of_its_own() -> None:
         'weights="w"} 1\n'
     )
     facts = replace(FACTS, models=(replace(FACTS.models[0], backend="eager"),))
-    old, new = draw(facts, samples(text), None, STARTED_UNIX_S, 100.0).models
-    assert (old.backend, old.state, old.queue_rows, old.requests) == ("fused", "replaced", 0, 140)
-    assert (new.backend, new.state, new.queue_rows, new.requests) == ("eager", "ready", 5, 0)
+    # What described the load that is gone, if anything still does, is zero.
+    gone = "\n".join(
+        line for line in text.splitlines() if 'info{model="ffn",backend="fused"' not in line
+    )
+    zero = gone + (
+        '\ngatefuse_model_info{model="ffn",backend="fused",dtype="fp16",hidden="8",intermediate="16",'
+        'weights="w"} 0\n'
+    )
+    for told, dtype, columns in ((text, "bf16", 8), (zero, "fp16", 8), (gone, "bf16", 0)):
+        new, old = draw(facts, samples(told), None, STARTED_UNIX_S, 100.0).models
+        assert (new.backend, new.state, new.queue_rows, new.requests) == ("eager", "ready", 5, 0)
+        assert (old.backend, old.state, old.queue_rows, old.requests) == (
+            "fused",
+            "replaced",
+            0,
+            140,
+        )
+        assert (old.dtype, old.columns) == (dtype, columns)
+
+
+def test_an_earlier_load_that_did_nothing_has_no_row() -> None:
+    text = UNUSED + LOADED.replace("} 1", "} 0")
+    gate = replace(FACTS.models[2], backend="compiled")
+    (model,) = draw(replace(FACTS, models=(gate,)), samples(text), None, 1, 1.0).models
+    assert (model.backend, model.state) == ("compiled", "ready")
+
+
+UNUSED = 'gatefuse_inference_duration_seconds_count{model="gate",backend="fused"} 0\n'
+USED = UNUSED.replace("} 0", "} 5")
+USED_EAGER = USED.replace("fused", "eager")
+LOADED = 'gatefuse_model_info{model="gate",backend="fused",dtype="fp32"} 1\n'
+LOADED_EAGER = LOADED.replace("fused", "eager")
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "rows"),
+    [
+        ("READY", "", [("auto", "ready")]),
+        ("READY", LOADED, [("fused", "ready")]),
+        ("UNAVAILABLE", UNUSED, [("auto", "unavailable")]),
+        ("UNAVAILABLE", USED, [("fused", "unavailable")]),
+        ("UNAVAILABLE", USED_EAGER, [("auto", "unavailable"), ("eager", "replaced")]),
+        ("READY", LOADED + USED_EAGER, [("fused", "ready"), ("eager", "replaced")]),
+        # While the load that follows an eager one is being made known.
+        ("READY", LOADED_EAGER + LOADED, [("fused", "ready"), ("eager", "replaced")]),
+    ],
+)
+def test_a_model_of_backend_auto(state: str, text: str, rows: list[tuple[str, str]]) -> None:
+    gate = replace(FACTS.models[2], state=state, reason="why")
+    models = draw(replace(FACTS, models=(gate,)), samples(text), None, 1, 1.0).models
+    assert [(model.backend, model.state) for model in models] == rows
+    assert [model.reason for model in models] == ["why", ""][: len(rows)]
+
+
+def test_a_model_of_backend_auto_is_starting_with_the_service() -> None:
+    workers = tuple(replace(worker, state="warming") for worker in FACTS.workers)
+    facts = replace(FACTS, models=FACTS.models[2:], workers=workers)
+    (model,) = draw(facts, samples(""), None, 1, 1.0).models
+    assert (model.backend, model.state) == ("auto", "starting")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from gatefuse.metrics import http_server
 from gatefuse.metrics.endpoint import Endpoint
 from gatefuse.status.facts import Facts, ModelFacts
 from gatefuse.status.monitor import Monitor
+from gatefuse.status.picture import FORMAT
 from gatefuse.status.samples import Sample
 
 pytestmark = [needs_chromium, pytest.mark.slow]
@@ -137,7 +138,9 @@ def test_it_shows_the_figures(page: Page, service: Service) -> None:
     ]
     (device,) = page.run(ROWS.format(table="devices-table"))
     assert device[2:] == ["50.0 %", "4.00 GB of 8.00 GB", "351 W", "61.0 °C", "power", "2"]
-    assert page.run(ROWS.format(table="processes-table"))[0][2:4] == ["100 MB", "42"]
+    processes = page.run(ROWS.format(table="processes-table"))
+    assert processes[0][:2] + processes[0][3:5] == ["driver", "41", "100 MB", "42"]
+    assert processes[1][:2] == ["frontend-0", "–"]
     assert page.run(ROWS.format(table="reasons-table"))[0][:3] == ["shed", "queue_full", "10"]
     assert not page.problems
 
@@ -205,10 +208,28 @@ def test_it_says_when_the_service_is_silent_and_when_it_is_back(
     service.stop()
     page.wait_for("!document.getElementById('alert').hidden")
     assert "No answer from the service since" in _text(page, "#alert")
+    # Nothing looks as if it were now's; nor does it after the reader touched the tables.
+    page.run("document.getElementById('find').dispatchEvent(new Event('input'))")
+    assert page.run("document.title") == "Gatefuse: no answer"
+    assert page.run("document.getElementById('state').className") == "pill"
+    assert _text(page, "#state") == "no answer"
+    assert page.run("document.querySelectorAll('.stale').length") == 2
     service.facts = replace(FACTS, draining=True)
     service.start()
     page.wait_for("document.getElementById('alert').hidden")
     page.wait_for("document.getElementById('state').textContent === 'draining'")
+    assert page.run("document.getElementById('state').className") == "pill is-draining"
+    assert page.run("document.querySelectorAll('.stale').length") == 0
+
+
+def test_it_says_when_the_service_is_newer_than_the_page(
+    page: Page, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _open(page, service)
+    monkeypatch.setattr("gatefuse.status.drawing.FORMAT", FORMAT + 1)
+    page.wait_for("!document.getElementById('alert').hidden")
+    assert _text(page, "#alert") == "The service was updated: load this page again."
+    assert _text(page, "#state") == "updated"
 
 
 def test_it_asks_no_more_while_nobody_sees_it(page: Page, service: Service) -> None:
@@ -224,10 +245,15 @@ def test_it_asks_no_more_while_nobody_sees_it(page: Page, service: Service) -> N
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, 390, 320])
 def test_it_can_be_read(page: Page, service: Service, width: int, dark: bool) -> None:
     page.look(width, dark=dark)
     _open(page, service)
+    # As wide as captions get.
+    page.run(
+        "document.querySelectorAll('.tile .scale span:last-child')"
+        ".forEach((each) => { each.textContent = 'highest 9,999 ms'; })"
+    )
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run(LOW_CONTRAST) == []
     assert page.run("document.documentElement.lang") == "en"
@@ -236,3 +262,13 @@ def test_it_can_be_read(page: Page, service: Service, width: int, dark: bool) ->
     assert page.run(unnamed) == 0
     assert page.run("document.querySelectorAll('thead th:not([scope=col])').length") == 0
     assert not page.problems
+
+
+@pytest.mark.parametrize(("width", "rows"), [(1400, 1), (1240, 2), (1024, 2), (721, 2), (720, 3)])
+def test_tiles_fill_their_rows(page: Page, service: Service, width: int, rows: int) -> None:
+    page.look(width)
+    _open(page, service)
+    tops = page.run(
+        "[...document.querySelectorAll('.tile')].map((tile) => tile.getBoundingClientRect().top)"
+    )
+    assert sorted(map(tops.count, set(tops))) == [len(tops) // rows] * rows

@@ -13,6 +13,7 @@ from gatefuse.dispatcher import Dispatcher
 from gatefuse.logs import FIELDS
 from gatefuse.telemetry import Exchange, Observer, RequestLog
 from gatefuse.telemetry.request_log import BURST, WINDOW_S
+from gatefuse_protos import open_inference_pb2 as pb
 
 SLOW_S = 0.5
 
@@ -26,8 +27,16 @@ class Bed:
         self.clock = FakeClock()
         self.log = RequestLog(SLOW_S, self.clock)
 
-    def end(self, code: str = "OK", reason: str = "", duration_s: float = 0.0) -> Exchange:
+    def end(
+        self,
+        code: str = "OK",
+        reason: str = "",
+        duration_s: float = 0.0,
+        message: pb.ModelInferRequest | None = None,
+    ) -> Exchange:
         exchange = Observer().began("ModelInfer", (("x-request-id", "mine"),))
+        if message is not None:
+            exchange.asks(message)
         exchange.code, exchange.reason = code, reason
         exchange.ended_s = exchange.started_s + duration_s
         self.log(exchange)
@@ -63,6 +72,30 @@ def test_slow_or_refused_is(bed: Bed) -> None:
     }
 
 
+def _asked(model: str, **layer: Any) -> pb.ModelInferRequest:
+    parameters = {"layer": pb.InferParameter(**layer)} if layer else {}
+    return pb.ModelInferRequest(model_name=model, parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        (_asked("llama-ffn", int64_param=99), {"model": "llama-ffn", "layer": 99}),
+        (_asked("llama-ffn", int64_param=0), {"model": "llama-ffn", "layer": 0}),
+        (_asked("llama-ffn", string_param="3"), {"model": "llama-ffn"}),
+        (_asked("a\n\x1b[31m"), {"model": r"a\n\x1b[31m"}),
+        (_asked("x" * 10_000), {"model": f"{'x' * 63}…"}),
+        (_asked(""), {}),
+    ],
+)
+def test_a_refused_request_says_what_it_asked_for(
+    bed: Bed, message: pb.ModelInferRequest, asked: dict[str, Any]
+) -> None:
+    bed.end("NOT_FOUND", "model", message=message)
+    (fields,) = bed.fields
+    assert {key: fields[key] for key in ("model", "layer") if key in fields} == asked
+
+
 def test_so_many_of_a_kind_and_then_how_many_more(bed: Bed) -> None:
     for _ in range(BURST + 3):
         bed.end("RESOURCE_EXHAUSTED", "queue_full")
@@ -96,5 +129,6 @@ async def test_an_accepted_request_is_described(caplog: pytest.LogCaptureFixture
     observer.ended(exchange, "OK", "ok")
     (record,) = caplog.records
     fields = getattr(record, FIELDS)
-    assert (fields["model"], fields["rows"], fields["batch_rows"]) == ("ffn", 3, 3)
+    assert (fields["model"], fields["layer"]) == ("ffn", 0)
+    assert (fields["rows"], fields["batch_rows"]) == (3, 3)
     assert (fields["trace_id"], fields["device_ms"]) == (trace, 250.0)

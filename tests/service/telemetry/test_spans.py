@@ -15,6 +15,7 @@ from gatefuse.telemetry import BatchTraces, Exchange, Observer
 from gatefuse.telemetry.batch_trace import BatchRecord
 from gatefuse.telemetry.spans import Address, Span, batch_spans, request_spans
 from gatefuse.trace_context import Sampler
+from gatefuse_protos import open_inference_pb2 as pb
 
 ADDRESS = Address("host.example", 8001)
 SAMPLED = (("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),)
@@ -110,6 +111,7 @@ async def test_a_batch_of_three_and_its_requests_link_to_each_other() -> None:
     own = {k.removeprefix("gatefuse."): v for k, v in batch.attributes.items()}
     assert (own["rows"], own["requests"], own["row_bucket"], own["padding_rows"]) == (6, 3, 6, 0)
     assert (own["replica"], own["trigger"], own["outcome"]) == ("worker-0", "idle", "ok")
+    assert own["device"] == "cpu:0"  # as metrics call it
     assert batch.start_s <= dispatch.end_s <= batch.end_s
 
 
@@ -189,8 +191,14 @@ async def test_a_request_that_was_refused_is_the_clients_error_or_the_servers() 
     bed.worker.die()
     assert await bed.ask(1) == "UNAVAILABLE"
     exchange = bed.observer.began("ModelInfer", SAMPLED)
+    message = pb.ModelInferRequest(model_name="llama-ffn")
+    message.parameters["layer"].int64_param = 99
+    exchange.asks(message)
     bed.observer.ended(exchange, "INVALID_ARGUMENT", "client", "shape")
     (shed, *_), (invalid, *phases) = bed.requests
+    assert invalid.attributes["gatefuse.model"] == "llama-ffn"
+    assert invalid.attributes["gatefuse.layer"] == 99
+    assert "gatefuse.rows" not in invalid.attributes
     assert (shed.error, shed.attributes["gatefuse.reason"]) == ("UNAVAILABLE", "no_replica")
     assert (invalid.error, invalid.attributes["gatefuse.reason"]) == ("", "shape")
     assert "error.type" not in invalid.attributes

@@ -97,6 +97,28 @@ def test_one_that_is_something_else(server: Server) -> None:
     assert _failure(server.address) == "it answers 404 Not Found"
 
 
+@pytest.mark.parametrize(
+    ("status", "failure"),
+    [
+        (b"\x1b]0;PWNED\x07\x1b[31mred", r"it answers 500 \x1b]0;PWNED\x07\x1b[31mred"),
+        (b"a" * 10_000, f"it answers 500 {'a' * 184}…"),
+    ],
+)
+def test_what_it_answers_is_fit_for_a_terminal(status: bytes, failure: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            connection.recv(1024)
+            connection.sendall(b"HTTP/1.0 500 " + status + b"\r\n\r\n")
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert _failure(f"127.0.0.1:{listening.getsockname()[1]}") == failure
+        thread.join()
+
+
 def test_one_that_does_not_speak_http() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -108,7 +130,8 @@ def test_one_that_does_not_speak_http() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert _failure(f"127.0.0.1:{listening.getsockname()[1]}").startswith("BadStatusLine")
+        failure = _failure(f"127.0.0.1:{listening.getsockname()[1]}")
+        assert failure == r"BadStatusLine: \x00\x00\x04\n"
         thread.join()
 
 

@@ -63,7 +63,7 @@ def test_json_is_what_the_servers_told(server: Server, capsys: pytest.CaptureFix
 def test_a_server_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top", "127.0.0.1:1", "--once"]) == 69
     out, err = capsys.readouterr()
-    assert out.strip() == ""
+    assert out == ""
     assert err == "gatefuse: http://127.0.0.1:1: connection refused\n"
 
 

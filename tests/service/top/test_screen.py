@@ -60,6 +60,36 @@ def test_a_narrow_terminal_has_fewer_columns_and_whole_ones() -> None:
     assert max(map(len, shown)) <= 60
 
 
+def test_what_a_narrow_terminal_has_no_room_for_is_said() -> None:
+    shown = _shown([Answer("http://a", picture())], width=80)
+    (hint,) = [line for line in shown if line.startswith("all columns")]
+    needed = int(hint.rpartition(" ")[2])
+    assert needed > 80
+    wide = _shown([Answer("http://a", picture())], width=needed)
+    assert not [line for line in wide if "all columns" in line]
+    assert any(line.endswith("bytes/row") for line in wide)
+    assert any(
+        "all columns" in line for line in _shown([Answer("http://a", picture())], width=needed - 1)
+    )
+    many = _shown([Answer("http://a", _many(100))], width=80)
+    assert any(line.startswith("and ") and "; all columns from" in line for line in many)
+    assert len(many) <= 24
+
+
+def test_a_long_name_makes_room_for_figures() -> None:
+    model = picture().models[0]
+    names = [f"{'a' * 50}-layer-{number:05}" for number in range(2)]
+    odd = replace(picture(), models=tuple(replace(model, name=name) for name in names))
+    shown = _shown([Answer("http://a", odd)], width=100)
+    models = [line.split()[0] for line in shown if line.startswith("aaa")]
+    assert models[:2] == ["aaaaaaaaaaaa…layer-00000", "aaaaaaaaaaaa…layer-00001"]
+    (titles,) = [line for line in shown if line.startswith("model")]
+    assert titles.split()[5:8] == ["p50", "p99", "queued"]
+    # Where there is room, names are whole.
+    shown = _shown([Answer("http://a", odd)], width=200)
+    assert [line.split()[0] for line in shown if line.startswith("aaa")][:2] == names
+
+
 def test_several_servers_share_it() -> None:
     answers = [Answer("http://a", _many(100)), Answer("http://b", _many(100))]
     shown = _shown(answers, 50)

@@ -81,7 +81,7 @@ def test_only_groups_of_several_models_with_rows_are_compared() -> None:
 def test_what_else_there_is_to_know() -> None:
     drawn = picture()
     assert tables.workers(drawn) == "workers: 2 ready on cuda; 2 restarts"
-    assert tables.refusals(drawn) == "shed queue_full 10"
+    assert tables.troubles(drawn) == "shed queue_full 10"
     assert tables.devices(drawn) == (
         "cuda:0: 50.0 % used, 4.00 GB of 8.00 GB, 350 W, 61.0 °C, throttled: power",
     )

@@ -42,8 +42,8 @@ const MODEL_COLUMNS = [
   figure("requests/s", now("requests_per_s"), number, "answered with rows"),
   { title: "last minute", fill: recentPlot, css: "plot", hint: "requests a second" },
   figure("rows/s", now("rows_per_s"), number),
-  figure("p50", latency("p50_s"), duration, "from the start of the call to its status"),
-  figure("p99", latency("p99_s"), duration),
+  figure("p50", latency("p50_s"), duration, "from when a request is accepted until its rows are back"),
+  figure("p99", latency("p99_s"), duration, "of the same"),
   figure("queued", (row) => row.queue_rows, count, "rows that wait now"),
   figure("rows/batch", now("rows_per_batch"), number),
   figure("padding", now("padding_ratio"), share, "of the rows that were computed"),
@@ -125,6 +125,7 @@ const CPU_DEVICE_COLUMNS = DEVICE_COLUMNS.slice(0, 2);
 
 const PROCESS_COLUMNS = [
   { title: "process", left: true, text: (row) => row.process },
+  { title: "pid", text: (row) => row.pid === null ? NOTHING : String(row.pid) },
   { title: "CPU", text: (row) => share(row.cpu_ratio), hint: "of one core" },
   { title: "memory", text: (row) => size(row.resident_bytes) },
   { title: "open files", text: (row) => row.open_fds === null ? NOTHING : count(row.open_fds) },

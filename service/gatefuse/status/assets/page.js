@@ -104,15 +104,17 @@ function showDevices(picture) {
   devices.show(picture.devices, { nothing: "no batch was computed yet" });
 }
 
+function showHeader(picture) {
+  setState(picture.state, `pill is-${picture.state}`);
+  const facts = [picture.grpc ? `gRPC ${picture.grpc}` : "", picture.version && `version ${picture.version}`, `up ${span(picture.up_s)}`];
+  setText(at("facts"), facts.filter(Boolean).join(" · "));
+  document.title = `Gatefuse: ${picture.state}, ${number(picture.now?.ok_per_s)} requests/s`;
+}
+
 function show(picture) {
   last = picture;
   at("main").hidden = false;
-  setAttribute(at("state"), "class", `pill is-${picture.state}`);
-  setText(at("state"), picture.state);
-  const facts = [picture.grpc ? `gRPC ${picture.grpc}` : "", picture.version && `version ${picture.version}`, `up ${span(picture.up_s)}`];
-  setText(at("facts"), facts.filter(Boolean).join(" · "));
   setText(at("window"), picture.window_s ? String(Math.round(picture.window_s)) : "few");
-  document.title = `Gatefuse: ${picture.state}, ${number(picture.now?.ok_per_s)} requests/s`;
   showTiles(picture);
   const side = compared(picture);
   at("compare").hidden = !side.length;
@@ -125,10 +127,22 @@ function show(picture) {
   reasons.show(picture.reasons, { nothing: "nothing was refused, nothing replaced" });
 }
 
+// The service answers as a newer one than this page is from.
+class Outdated extends Error {}
+
 function silent(error) {
-  setText(at("alert"), `No answer from the service since ${new Date(answeredAt).toLocaleTimeString()} (${error.message}). Trying again.`);
+  const outdated = error instanceof Outdated;
+  setText(at("alert"), outdated ? "The service was updated: load this page again."
+    : `No answer from the service since ${new Date(answeredAt).toLocaleTimeString()} (${error.message}). Trying again.`);
   at("alert").hidden = false;
-  at("main").classList.add("stale");
+  setState(outdated ? "updated" : "no answer", "pill");
+  document.title = `Gatefuse: ${at("state").textContent}`;
+  for (const part of ["facts", "main"]) at(part).classList.add("stale");
+}
+
+function setState(text, css) {
+  setAttribute(at("state"), "class", css);
+  setText(at("state"), text);
 }
 
 let answeredAt = Date.now();
@@ -143,7 +157,10 @@ async function ask() {
   const picture = await picture_now();
   asking = false;
   if (!document.hidden) timer = setTimeout(ask, period);
-  if (picture) show(picture);
+  if (picture) {
+    showHeader(picture);
+    show(picture);
+  }
 }
 
 // The picture, or null where there is none, which is told.
@@ -152,11 +169,11 @@ async function picture_now() {
     const answer = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const picture = await answer.json();
-    if (picture.format !== FORMAT) throw new Error("the service was updated: load this page again");
+    if (picture.format !== FORMAT) throw new Outdated();
     answeredAt = Date.now();
     period = PERIOD_MS;
     at("alert").hidden = true;
-    at("main").classList.remove("stale");
+    for (const part of ["facts", "main"]) at(part).classList.remove("stale");
     return picture;
   } catch (error) {
     period = Math.min(2 * period, LONGEST_PERIOD_MS);
