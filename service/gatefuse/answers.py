@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from gatefuse.codec import VERSION, Cost, InferRequest, Outputs
 from gatefuse.errors import InvalidRequest
-from gatefuse.link import ServedModel
+from gatefuse.served_model import ServedModel
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 

@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gatefuse.errors import InvalidRequest, NotFound
-from gatefuse.link import ServedModel
 from gatefuse.request_inputs import Inputs, Payload, read_inputs
 from gatefuse.request_parameters import check_tensor, read_layer, read_waiting
+from gatefuse.served_model import ServedModel
 from gatefuse.shared_memory import Regions, RegionSlice
 from gatefuse.shared_memory.regions import points_at_region, region_slice
 from gatefuse.wire import Datatype

@@ -16,9 +16,10 @@ from gatefuse.errors import ComputeFailed, DeadlineExceeded, NoReplica, ServiceE
 from gatefuse.job import Job, Left
 from gatefuse.jobs import Jobs
 from gatefuse.lent_memory import Lender
-from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.link import DoneMessage, Status
 from gatefuse.loads import Loads
 from gatefuse.rows import batch_layout, read_piece, write_batch
+from gatefuse.served_model import ServedModel
 from gatefuse.statistics import BatchTimes, StatisticsBook
 from gatefuse.telemetry import BatchTraces, Exchange
 from gatefuse.worker_port import Slot, WorkerPort
@@ -271,9 +272,8 @@ class Dispatcher:
 
     def _send(self, worker: WorkerPort, sealed: Sealed, now_s: float) -> None:
         load = self._loads.by_key[sealed.key.model]
-        model = load.model
         slot = worker.claim_slot()
-        layout = batch_layout(model.dtype, sealed.rows, sealed.key.columns)
+        layout = batch_layout(load.model.dtype, sealed.rows, sealed.key.columns)
         started_s = self._clock()
         write_batch(sealed, layout, slot.input, worker.memory)
         sealed.input_s = self._clock() - started_s

@@ -14,9 +14,10 @@ from gatefuse import link
 from gatefuse.arena import Arena, SlotLayout
 from gatefuse.config import ConfigError
 from gatefuse.engine.base import Engine, EngineFault, Ticket
-from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedModel, Status, Welcome
+from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, Status, Welcome
 from gatefuse.logs import FIELDS
 from gatefuse.peer_memory import PeerMemory, UnknownMemoryError
+from gatefuse.served_model import ServedModel
 from gatefuse.trace_context import unpack
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gatefuse import metrics
-from gatefuse.link import ServedModel
+from gatefuse.served_model import ServedModel
 from gatefuse.statistics import ModelStatistics, StatisticsBook
 
 

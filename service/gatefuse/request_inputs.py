@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gatefuse.errors import InvalidRequest
-from gatefuse.link import ServedModel
 from gatefuse.request_parameters import MAX_QUOTED, check_tensor
+from gatefuse.served_model import ServedModel
 from gatefuse.shared_memory import Regions, RegionSlice
 from gatefuse.shared_memory.regions import points_at_region, region_slice
 from gatefuse.wire import Datatype

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 
 from gatefuse.errors import InvalidRequest, NotFound
-from gatefuse.link import ServedModel
+from gatefuse.served_model import ServedModel
 from gatefuse.shared_memory.regions import BYTE_SIZE, OFFSET, REGION
 from gatefuse_protos import open_inference_pb2 as pb
 

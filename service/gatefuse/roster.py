@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from gatefuse.config import ModelConfig, Strict
-from gatefuse.link import load_key
+from gatefuse.served_model import load_key
 
 FILE_NAME = "roster.json"
 

@@ -17,8 +17,9 @@ from gatefuse.arena import Arena, SlotLayout
 from gatefuse.batcher import Limits, Sealed
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.lent_memory import NOTHING, LentMemory, Nothing
-from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, ServedModel, Welcome
+from gatefuse.link import BatchMessage, DoneMessage, Hello, LinkError, Welcome
 from gatefuse.link_memory import MemoryNumber, pack_moves
+from gatefuse.served_model import ServedModel
 from gatefuse.slots import device_label, hang_marker, slot_of
 from gatefuse.trace_context import NOT_TRACED
 from gatefuse.worker_port import Slot

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from gatefuse.batcher import Sealed
 from gatefuse.lent_memory import Lender
-from gatefuse.link import ServedModel
+from gatefuse.served_model import ServedModel
 
 
 class Slot(Protocol):

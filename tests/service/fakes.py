@@ -19,7 +19,8 @@ from gatefuse.batcher import Limits, Sealed
 from gatefuse.codec import MODEL_DATATYPES, InferRequest
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.lent_memory import NOTHING, Lender
-from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.link import DoneMessage, Status
+from gatefuse.served_model import ServedModel
 from gatefuse.wire import Datatype, decode, encode
 from gatefuse.worker_port import Slot
 from gatefuse_kernels.ledger import Entry

@@ -31,9 +31,10 @@ from gatefuse import link
 from gatefuse.arena import Arena
 from gatefuse.config import Batching, ModelConfig
 from gatefuse.engine.base import Added, EngineFault, OpenedMemory, Ticket
-from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.link import DoneMessage, Status
 from gatefuse.link_memory import OpenMemory
 from gatefuse.link_server import LinkServer
+from gatefuse.served_model import ServedModel
 from gatefuse.wire import Datatype, decode, encode
 from gatefuse.worker import Worker
 from gatefuse_kernels.ledger import Entry

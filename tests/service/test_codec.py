@@ -25,7 +25,7 @@ from tests.service.fakes import (
 from gatefuse import answers, codec
 from gatefuse.codec import Cost
 from gatefuse.errors import InvalidRequest, NotFound, Unsupported
-from gatefuse.link import ServedModel
+from gatefuse.served_model import ServedModel
 from gatefuse.wire import Datatype, encode
 from gatefuse_protos import open_inference_pb2 as pb
 

@@ -25,10 +25,11 @@ from gatefuse.engine.base import DirectMove, OpenedMemory
 from gatefuse.errors import InvalidRequest
 from gatefuse.job import Job
 from gatefuse.lent_memory import NOTHING, Lender, LentMemory
-from gatefuse.link import Kind, LinkError, ServedModel
+from gatefuse.link import Kind, LinkError
 from gatefuse.link_memory import MemoryNumber, Move, OpenMemory, pack_moves, unpack_moves
 from gatefuse.peer_memory import PeerMemory, UnknownMemoryError
 from gatefuse.rows import batch_layout, read_piece, write_batch
+from gatefuse.served_model import ServedModel
 from gatefuse.shared_memory import CudaRegion, RegionSlice, Registration, SystemRegion
 from gatefuse.shared_memory.region import Region
 from gatefuse.wire import Datatype, encode

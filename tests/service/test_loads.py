@@ -11,7 +11,7 @@ from tests.service.fakes import MLP, FakeWorker, exact_rows, infer_request
 
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.errors import NoReplica
-from gatefuse.link import ServedModel
+from gatefuse.served_model import ServedModel
 from gatefuse.wire import Datatype, decode
 
 LATER = replace(MLP, index=9, generation=1, dtype="fp32", max_batch_rows=3)

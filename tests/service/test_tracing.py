@@ -11,7 +11,7 @@ import pytest
 from tests.service.fakes import DEEP, MLP, MODELS, FakeWorker, exact_rows, infer_request
 
 from gatefuse.dispatcher import Dispatcher
-from gatefuse.link import ServedModel
+from gatefuse.served_model import ServedModel
 from gatefuse.settings import Settings
 from gatefuse.telemetry import Observer
 from gatefuse.tracing import Tracer

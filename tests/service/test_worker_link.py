@@ -23,7 +23,8 @@ from gatefuse.batcher import Limits
 from gatefuse.codec import Cost
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.errors import ComputeFailed, NoReplica
-from gatefuse.link import DoneMessage, Hello, ServedModel, Status, Welcome
+from gatefuse.link import DoneMessage, Hello, Status, Welcome
+from gatefuse.served_model import ServedModel
 from gatefuse.slots import hang_marker
 from gatefuse.wire import Datatype, encode
 from gatefuse.worker_link import WorkerLink

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gatefuse.arena import Arena
-from gatefuse.link import BatchMessage, DoneMessage, ServedModel
+from gatefuse.link import BatchMessage, DoneMessage
 from gatefuse.link_memory import Move, OpenMemory
+from gatefuse.served_model import ServedModel
 
 if TYPE_CHECKING:
     from gatefuse.engine.models import LoadedModel  # torch takes seconds to import

@@ -10,8 +10,9 @@ import torch
 from gatefuse.arena import Arena, tensor_stride
 from gatefuse.engine.base import Added, OpenedMemory, Ticket
 from gatefuse.engine.models import LoadedModel
-from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.link import DoneMessage, Status
 from gatefuse.link_memory import OpenMemory
+from gatefuse.served_model import ServedModel
 
 
 class CpuEngine:

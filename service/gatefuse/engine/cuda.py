@@ -23,8 +23,9 @@ from gatefuse.engine.device_memory import (
     move_rows,
 )
 from gatefuse.engine.models import LoadedModel, MlpRunner
-from gatefuse.link import DoneMessage, ServedModel, Status
+from gatefuse.link import DoneMessage, Status
 from gatefuse.link_memory import OpenMemory
+from gatefuse.served_model import ServedModel
 from gatefuse_kernels.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Entry
 

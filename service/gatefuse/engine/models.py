@@ -9,7 +9,7 @@ import torch
 
 from gatefuse.config import ConfigError, ModelConfig
 from gatefuse.engine.vectors import fixed_columns, load_vectors
-from gatefuse.link import ServedModel
+from gatefuse.served_model import ServedModel
 from gatefuse_kernels import dtypes
 from gatefuse_kernels.backends import Mlp, build_mlp
 from gatefuse_kernels.device_profile import profile_of

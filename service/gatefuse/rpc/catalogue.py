@@ -5,8 +5,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from gatefuse import codec
 from gatefuse.dispatcher import Dispatcher
 from gatefuse.errors import NoReplica, NotFound, NotLoaded
-from gatefuse.link import ServedModel
 from gatefuse.roster import Roster
+from gatefuse.served_model import ServedModel
 from gatefuse.shared_memory import Regions
 from gatefuse.telemetry import Observer
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from gatefuse import codec
 from gatefuse.batcher import Limits
-from gatefuse.link import ServedModel
 from gatefuse.queue_policy import TimeoutAction
 from gatefuse.rpc.call import Context, Handler, unary
 from gatefuse.rpc.catalogue import Catalogue
+from gatefuse.served_model import ServedModel
 from gatefuse_protos import open_inference_pb2 as pb
 
 _DATA_TYPES = {"fp32": pb.TYPE_FP32, "fp16": pb.TYPE_FP16, "bf16": pb.TYPE_BF16}

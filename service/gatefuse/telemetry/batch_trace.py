@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gatefuse.batcher import Sealed
-from gatefuse.link import DoneMessage, ServedModel
+from gatefuse.link import DoneMessage
+from gatefuse.served_model import ServedModel
 from gatefuse.trace_context import BatchTrace, new_root
 from gatefuse.worker_port import WorkerPort
 

@@ -10,9 +10,9 @@ from tests.service.bed import TestBed, refused
 from tests.service.fakes import ANY_WIDTH, DEEP, MLP, PAIR
 
 from gatefuse.batcher import Limits
-from gatefuse.link import ServedModel
 from gatefuse.queue_policy import Priorities, QueuePolicy, TimeoutAction
 from gatefuse.rpc.model_config import model_config
+from gatefuse.served_model import ServedModel
 from gatefuse_protos import open_inference_pb2 as pb
 
 LIMITS = Limits(max_batch_rows=8, max_queue_rows=100)
