@@ -261,8 +261,7 @@ class Dispatcher:
     def _dispatch_one(self, now_s: float) -> bool:
         """Sends one batch to the freest worker that has work; False when none has."""
         free = [worker for worker in self._workers if worker.credits]
-        if len(free) > 1:
-            free.sort(key=attrgetter("credits"), reverse=True)
+        free.sort(key=attrgetter("credits"), reverse=True)
         for worker in free:
             sealed = self._batcher.seal(worker.models, now_s)
             if sealed is not None:
