@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gatefuse.errors import InvalidRequest, NotLoaded
+from gatefuse.errors import InvalidRequest, NoReplica
 
 CONTROL_SOCKET = "control.sock"
 MAX_LINE_BYTES = 1024 * 1024
@@ -46,8 +46,8 @@ class ControlClient:
             finally:
                 writer.close()
         except OSError as error:
-            raise NotLoaded("the service's supervisor does not answer") from error
+            raise NoReplica("the service's supervisor does not answer") from error
         if not answer:
-            raise NotLoaded("the service's supervisor does not answer")
+            raise NoReplica("the service's supervisor does not answer")
         if (refusal := json.loads(answer)["error"]) is not None:
             raise InvalidRequest("model", refusal)

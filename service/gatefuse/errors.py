@@ -8,7 +8,8 @@ class ServiceError(Exception):
 
     status = grpc.StatusCode.INTERNAL
     reason = "internal"
-    # When to ask again, in milliseconds: gRPC's push-back, which clients that retry keep to. None says nothing.
+    # When to ask again, in milliseconds: gRPC's push-back, which clients that retry keep to; negative for never. None
+    # says nothing.
     pushback_ms: int | None = None
 
 
@@ -123,6 +124,7 @@ class NotLoaded(Shed):
 
     status = grpc.StatusCode.UNAVAILABLE
     reason = "no_replica"
+    pushback_ms = -1  # gRPC's word for never: somebody must load it
 
 
 class ControlOff(ServiceError):
