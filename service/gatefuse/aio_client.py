@@ -8,28 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, SupportsIndex
 
 import grpc
 
-from gatefuse.arrays import Arrays, described
+from gatefuse.arrays import Arrays, DatatypeLike
 from gatefuse.client import DEFAULT_TIMEOUT_S
 from gatefuse.client_memory import SharedMemory
-from gatefuse.messages import InferenceError, ParameterValue, Result, Rows
-from gatefuse.metadata import (
-    ModelMetadata,
-    ServerMetadata,
-    model_metadata,
-    server_metadata,
-    single_input,
-)
-from gatefuse.question import Question, question
+from gatefuse.messages import InferenceError, ParameterValue, Result
+from gatefuse.metadata import ModelMetadata, ServerMetadata, model_metadata, server_metadata
+from gatefuse.prepared import InferOptions
 from gatefuse.transport import rpcs
 from gatefuse.transport.aio_stream import AioStream
 from gatefuse.transport.asynchronous import AioTransport
+from gatefuse.transport.deadline import Deadline
+from gatefuse.transport.inference import Inference
 from gatefuse.transport.retry import RetryPolicy
-from gatefuse.transport.sharing import AioSharing
-from gatefuse.wire import Datatype
+from gatefuse.transport.sharing import UNREGISTER_S, Sharing
 from gatefuse_protos import open_inference_pb2 as pb
 
 __all__ = ["AioClient", "InferenceError"]
@@ -40,7 +35,7 @@ class AioClient:
 
     Every call ends after ``timeout_s``: it is the gRPC deadline, which the server keeps too. A call that the server
     cannot take now is tried again as ``gatefuse.client.Client`` does it. Cancelling the awaiting task cancels the
-    call. Calls raise InferenceError if they are not answered.
+    call. Calls raise InferenceError if they are not answered, and RuntimeError in a forked child.
     """
 
     def __init__(
@@ -55,18 +50,23 @@ class AioClient:
         """Connects at the first call.
 
         Args:
-            url: ``HOST:PORT``, or any other gRPC target; or several, which take calls in turn as long as they answer.
+            url: ``HOST:PORT`` without a scheme, or any other gRPC target, such as ``unix:PATH``; or several, which take
+                calls in turn as long as they answer.
             timeout_s: Seconds that a call may take unless it says otherwise.
             credentials: For TLS; None for plain text.
-            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, and ``NO_RETRY`` of
-                ``gatefuse.transport.retry`` for not at all.
+            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, which goes on until the
+                deadline, and ``gatefuse.NO_RETRY`` for not at all.
             shared_memory: Whether rows go through memory that the server shares: ``auto`` where they are many, the
                 server is on this host, has no other endpoint and allows it; ``on`` always, or the call fails; ``off``.
+                A request whose memory the server has lost is sent again in a message.
+
+        Raises:
+            TypeError: ``url`` is no text, or ``timeout_s`` no number.
+            ValueError: ``url`` is none, ``timeout_s`` not positive or not finite, or the rest cannot be together.
         """
         self._transport = AioTransport(url, credentials, timeout_s, retry or RetryPolicy())
-        self._sharing = AioSharing(self._transport, shared_memory)
-        self._input_names: dict[str, str] = {}
-        self._output_names: dict[str, tuple[str, ...]] = {}
+        self._sharing = Sharing(shared_memory, self._transport.endpoints)
+        self._inference = Inference(self._sharing)
 
     async def __aenter__(self) -> Self:
         """Returns the client itself."""
@@ -82,9 +82,14 @@ class AioClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection; calls still open end with CANCELLED."""
-        await self._sharing.close()
+        """Closes the connection; calls still open, and any later one, end with CANCELLED."""
         await self._transport.close()
+        self._sharing.close()
+        if self._sharing.dropped:
+            # No request is open any more that could miss its memory.
+            transport = self._transport.anew()
+            await transport.run(self._sharing.unregister(), Deadline(UNREGISTER_S))
+            await transport.close()
 
     @property
     def timeout_s(self) -> float:
@@ -137,32 +142,15 @@ class AioClient:
         x: Arrays,
         *,
         outputs: Sequence[str] | None = None,
-        layer: int | None = None,
-        datatype: Datatype | str | None = None,
+        layer: SupportsIndex | None = None,
+        datatype: DatatypeLike | None = None,
         timeout_s: float | None = None,
-        **parameters: ParameterValue,
+        parameters: Mapping[str, ParameterValue] | None = None,
     ) -> Result:
         """Runs a model on the rows of ``x``: see ``gatefuse.client.Client.infer``."""
-        asked = await self._question(
-            model, x, outputs=outputs, layer=layer, datatype=datatype, **parameters
-        )
-        try:
-            response = await self._transport.call(rpcs.MODEL_INFER, asked.request, timeout_s)
-        except InferenceError as error:
-            if error.code is grpc.StatusCode.INVALID_ARGUMENT:
-                # The server may have come back with another model of that name: ask again next
-                # time.
-                self._input_names.pop(model, None)
-                self._output_names.pop(model, None)
-            if asked.lease is None or error.code is not grpc.StatusCode.NOT_FOUND:
-                raise
-            # The server was started again, and knows none of our memory: that is made anew.
-            self._sharing.forget()
-            asked = await self._question(
-                model, x, outputs=outputs, layer=layer, datatype=datatype, **parameters
-            )
-            response = await self._transport.call(rpcs.MODEL_INFER, asked.request, timeout_s)
-        return asked.read(response)
+        options = InferOptions(outputs, layer, datatype, parameters or {})
+        deadline = self._transport.deadline(timeout_s)
+        return await self._transport.run(self._inference.infer(model, x, options), deadline)
 
     def stream(self) -> AioStream:
         """Returns a stream, to be used as a context: many requests in flight on one call.
@@ -170,42 +158,4 @@ class AioClient:
         async with client.stream() as stream:
             results = await asyncio.gather(*(stream.infer("llama-ffn", x, layer=3) for x in batches))
         """
-        return AioStream(self._transport, self._question)
-
-    async def _question(
-        self,
-        model: str,
-        x: Arrays,
-        *,
-        outputs: Sequence[str] | None = None,
-        layer: int | None = None,
-        datatype: Datatype | str | None = None,
-        **parameters: ParameterValue,
-    ) -> Question:
-        given = described(x, datatype)
-        lease = None
-        if self._sharing.wants(given.tensor_bytes * len(given.arrays)):
-            outputs = outputs or await self._all_outputs(model)
-            tensors = len(given.arrays) + len(outputs)
-            lease = await self._sharing.lease(given.tensor_bytes, tensors)
-        packed = given.packed() if lease is None else given.placed(lease.allocate)
-        rows = await self._named(model, packed)
-        return question(
-            model, rows, x, layer=layer, outputs=outputs, parameters=parameters, lease=lease
-        )
-
-    async def _all_outputs(self, model: str) -> tuple[str, ...]:
-        names = self._output_names.get(model)
-        if names is None:
-            metadata = await self.model_metadata(model)
-            names = self._output_names[model] = tuple(output.name for output in metadata.outputs)
-        return names
-
-    async def _named(self, model: str, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
-        """Rows without a name belong to the model's only input, whose name the server tells once."""
-        if "" not in rows:
-            return rows
-        name = self._input_names.get(model)
-        if name is None:
-            name = self._input_names[model] = single_input(await self.model_metadata(model))
-        return {name: rows[""]}
+        return AioStream(self._transport, self._inference)

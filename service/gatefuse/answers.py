@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from gatefuse.codec import VERSION, Cost, InferRequest, Outputs
 from gatefuse.errors import InvalidRequest
+from gatefuse.protocol_words import OUTPUTS_LEFT_OUT
 from gatefuse.served_model import ServedModel
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
@@ -95,6 +96,8 @@ def _answer_head(
         name = model.outputs[number]
         response.outputs.add(name=name, datatype=datatype.value, shape=(rows, columns))
     response.parameters["backend"].string_param = model.backend
+    if left_out := len(model.outputs) - len(outputs):
+        response.parameters[OUTPUTS_LEFT_OUT].int64_param = left_out
     return response.SerializeToString()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +19,10 @@ Array: TypeAlias = Any
 
 Arrays: TypeAlias = Array | Mapping[str, Array]
 """The rows of the only input, or of each input by its name."""
+
+
+DatatypeLike: TypeAlias = Datatype | str | Any
+"""A datatype's name in upper or lower case, or a dtype of numpy, ml_dtypes or torch."""
 
 
 class Described(NamedTuple):
@@ -50,13 +55,13 @@ class Described(NamedTuple):
         return rows
 
 
-def described(x: Arrays, datatype: Datatype | str | None) -> Described:
+def described(x: Arrays, datatype: DatatypeLike | None) -> Described:
     """Checks arrays that are to travel. One without a name is under the empty name.
 
     Args:
         x: [..., columns] floats of either byte order; or such arrays by the names of the inputs, all
             of one shape.
-        datatype: What travels, in upper or lower case; None for the arrays' own type, and FP32 where
+        datatype: What travels: a name in upper or lower case, or a dtype; None for the arrays' own type, and FP32 where
             they have several.
 
     Raises:
@@ -69,7 +74,7 @@ def described(x: Arrays, datatype: Datatype | str | None) -> Described:
         raise ValueError("no input: pass an array, or a mapping of names to arrays")
     own = {_datatype_of(array) for array in arrays.values()}
     joint = own.pop() if len(own) == 1 else Datatype.FP32
-    wanted = joint if datatype is None else Datatype.of_name(datatype)
+    wanted = joint if datatype is None else _datatype_meant(datatype)
     shapes = {tuple(array.shape) for array in arrays.values()}
     if len(shapes) > 1:
         listed = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
@@ -87,6 +92,23 @@ def unpacked(raw: RawResult, x: Arrays) -> Result:
     read = tensors.decode if tensors.is_tensor(like) else _array
     outputs = {name: read(content, raw.datatype, like) for name, content in raw.contents.items()}
     return Result(outputs, raw.cost)
+
+
+def _datatype_meant(datatype: DatatypeLike) -> Datatype:
+    if isinstance(datatype, str):
+        return Datatype.of_name(datatype)
+    name = str(datatype).removeprefix("torch.")
+    with suppress(TypeError):  # numpy's word for what is none of its types: a dtype of torch
+        name = np.dtype(datatype).name
+    meant = _BY_DTYPE.get(name)
+    if meant is None:
+        raise ValueError(
+            f"datatype {datatype!r} is none that travels: use FP32, FP16 or BF16, or the dtype of one"
+        )
+    return meant
+
+
+_BY_DTYPE = {"float32": Datatype.FP32, "float16": Datatype.FP16, "bfloat16": Datatype.BF16}
 
 
 def _datatype_of(array: Array) -> Datatype:

@@ -10,27 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, SupportsIndex
 
 import grpc
 
-from gatefuse.arrays import Arrays, described
+from gatefuse.arrays import Arrays, DatatypeLike
 from gatefuse.client_memory import SharedMemory
-from gatefuse.messages import Cost, InferenceError, ParameterValue, Result, Rows
-from gatefuse.metadata import (
-    ModelMetadata,
-    ServerMetadata,
-    model_metadata,
-    server_metadata,
-    single_input,
-)
-from gatefuse.question import Question, question
+from gatefuse.messages import Cost, InferenceError, ParameterValue, Result
+from gatefuse.metadata import ModelMetadata, ServerMetadata, model_metadata, server_metadata
+from gatefuse.prepared import InferOptions
 from gatefuse.transport import rpcs
 from gatefuse.transport.blocking import Transport
+from gatefuse.transport.deadline import Deadline
+from gatefuse.transport.inference import Inference
 from gatefuse.transport.retry import RetryPolicy
-from gatefuse.transport.sharing import Sharing
+from gatefuse.transport.sharing import UNREGISTER_S, Sharing
 from gatefuse.transport.stream import Stream
-from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
 __all__ = ["Client", "Cost", "InferenceError", "ModelMetadata", "Result", "ServerMetadata"]
@@ -44,6 +39,9 @@ class Client:
     Every call ends after ``timeout_s``: it is the gRPC deadline, which the server keeps too. A call that the server
     cannot take now is tried again while the deadline allows, on another endpoint at once, on the same one after a
     wait. Calls raise InferenceError if they are not answered.
+
+    A forked child may use its copy if no call and no stream was open at the fork: gRPC does not survive that. A process
+    that ``spawn`` starts makes its own client.
     """
 
     def __init__(
@@ -58,18 +56,23 @@ class Client:
         """Connects at the first call.
 
         Args:
-            url: ``HOST:PORT``, or any other gRPC target; or several, which take calls in turn as long as they answer.
+            url: ``HOST:PORT`` without a scheme, or any other gRPC target, such as ``unix:PATH``; or several, which take
+                calls in turn as long as they answer.
             timeout_s: Seconds that a call may take unless it says otherwise.
             credentials: For TLS; None for plain text.
-            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, and ``NO_RETRY`` of
-                ``gatefuse.transport.retry`` for not at all.
+            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, which goes on until the
+                deadline, and ``gatefuse.NO_RETRY`` for not at all.
             shared_memory: Whether rows go through memory that the server shares: ``auto`` where they are many, the
                 server is on this host, has no other endpoint and allows it; ``on`` always, or the call fails; ``off``.
+                A request whose memory the server has lost is sent again in a message.
+
+        Raises:
+            TypeError: ``url`` is no text, or ``timeout_s`` no number.
+            ValueError: ``url`` is none, ``timeout_s`` not positive or not finite, or the rest cannot be together.
         """
         self._transport = Transport(url, credentials, timeout_s, retry or RetryPolicy())
-        self._sharing = Sharing(self._transport, shared_memory)
-        self._input_names: dict[str, str] = {}
-        self._output_names: dict[str, tuple[str, ...]] = {}
+        self._sharing = Sharing(shared_memory, self._transport.endpoints)
+        self._inference = Inference(self._sharing)
 
     def __enter__(self) -> Self:
         """Returns the client itself."""
@@ -85,9 +88,14 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; calls still open end with CANCELLED."""
-        self._sharing.close()
+        """Closes the connection; calls still open, and any later one, end with CANCELLED."""
         self._transport.close()
+        self._sharing.close()
+        if self._sharing.dropped:
+            # No request is open any more that could miss its memory.
+            transport = self._transport.anew()
+            transport.run(self._sharing.unregister(), Deadline(UNREGISTER_S))
+            transport.close()
 
     @property
     def timeout_s(self) -> float:
@@ -140,10 +148,10 @@ class Client:
         x: Arrays,
         *,
         outputs: Sequence[str] | None = None,
-        layer: int | None = None,
-        datatype: Datatype | str | None = None,
+        layer: SupportsIndex | None = None,
+        datatype: DatatypeLike | None = None,
         timeout_s: float | None = None,
-        **parameters: ParameterValue,
+        parameters: Mapping[str, ParameterValue] | None = None,
     ) -> Result:
         """Runs a model on the rows of ``x``.
 
@@ -153,83 +161,28 @@ class Client:
                 dimension are rows. For a model of several inputs such arrays by the inputs' names, all of one shape.
             outputs: Which of the model's outputs to answer; None for all.
             layer: Which layer of the model; None for the server's choice.
-            datatype: FP32, FP16 or BF16: what travels, rounded to the nearest. None sends the arrays' own type, and
-                FP32 where they have several.
-            timeout_s: Seconds that the call may take, retries included; None for the client's own.
-            parameters: Any other parameter of the protocol's requests, such as ``priority=1``.
+            datatype: FP32, FP16 or BF16, or the dtype of one: what travels, rounded to the nearest. None sends the
+                arrays' own type, and FP32 where they have several.
+            timeout_s: Seconds that the call may take, look-ups and retries included; None for the client's own.
+            parameters: Any other parameters of the protocol's requests, such as ``{"priority": 1}``.
 
         Returns:
             The outputs, of the kind, shape and dtype of ``x`` (float32 for float64), and their cost.
 
         Raises:
-            InferenceError: The call was not answered.
+            InferenceError: The call was not answered; its code is CANCELLED if the client is closed.
             TypeError: ``x`` is no array of floats, or ``outputs`` one string.
-            ValueError: The datatype is unknown, ``x`` is a scalar, or the shapes differ.
+            ValueError: The datatype is unknown, ``x`` is a scalar, the shapes differ, or ``timeout_s`` is not positive.
         """
-        asked = self._question(
-            model, x, outputs=outputs, layer=layer, datatype=datatype, **parameters
-        )
-        try:
-            response = self._transport.call(rpcs.MODEL_INFER, asked.request, timeout_s)
-        except InferenceError as error:
-            if error.code is grpc.StatusCode.INVALID_ARGUMENT:
-                # The server may have come back with another model of that name: ask again next
-                # time.
-                self._input_names.pop(model, None)
-                self._output_names.pop(model, None)
-            if asked.lease is None or error.code is not grpc.StatusCode.NOT_FOUND:
-                raise
-            # The server was started again, and knows none of our memory: that is made anew.
-            self._sharing.forget()
-            asked = self._question(
-                model, x, outputs=outputs, layer=layer, datatype=datatype, **parameters
-            )
-            response = self._transport.call(rpcs.MODEL_INFER, asked.request, timeout_s)
-        return asked.read(response)
+        options = InferOptions(outputs, layer, datatype, parameters or {})
+        deadline = self._transport.deadline(timeout_s)
+        return self._transport.run(self._inference.infer(model, x, options), deadline)
 
     def stream(self) -> Stream:
         """Returns a stream, to be used as a context: many requests in flight on one call.
 
         with client.stream() as stream:
             futures = [stream.infer("llama-ffn", x, layer=3) for x in batches]
-            results = [future.result(timeout=5) for future in futures]
+            results = [future.result() for future in futures]
         """
-        return Stream(self._transport, self._question)
-
-    def _question(
-        self,
-        model: str,
-        x: Arrays,
-        *,
-        outputs: Sequence[str] | None = None,
-        layer: int | None = None,
-        datatype: Datatype | str | None = None,
-        **parameters: ParameterValue,
-    ) -> Question:
-        given = described(x, datatype)
-        lease = None
-        if self._sharing.wants(given.tensor_bytes * len(given.arrays)):
-            outputs = outputs or self._all_outputs(model)
-            tensors = len(given.arrays) + len(outputs)
-            lease = self._sharing.lease(given.tensor_bytes, tensors)
-        packed = given.packed() if lease is None else given.placed(lease.allocate)
-        rows = self._named(model, packed)
-        return question(
-            model, rows, x, layer=layer, outputs=outputs, parameters=parameters, lease=lease
-        )
-
-    def _all_outputs(self, model: str) -> tuple[str, ...]:
-        names = self._output_names.get(model)
-        if names is None:
-            metadata = self.model_metadata(model)
-            names = self._output_names[model] = tuple(output.name for output in metadata.outputs)
-        return names
-
-    def _named(self, model: str, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
-        """Rows without a name belong to the model's only input, whose name the server tells once."""
-        if "" not in rows:
-            return rows
-        name = self._input_names.get(model)
-        if name is None:
-            name = self._input_names[model] = single_input(self.model_metadata(model))
-        return {name: rows[""]}
+        return Stream(self._transport, self._inference)

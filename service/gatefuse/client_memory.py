@@ -14,13 +14,14 @@ import secrets
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from multiprocessing.util import Finalize
 from typing import Literal, TypeAlias
 
+from gatefuse.forking import renew_in_child
 from gatefuse.messages import Place
 from gatefuse_protos import open_inference_pb2 as pb
 
 SharedMemory: TypeAlias = Literal["auto", "on", "off"]
-EXTENSION = "system_shared_memory"
 # Below this, pointing at the rows costs more than sending them.
 FROM_BYTES = 256 * 1024
 MAX_REGIONS = 64
@@ -37,7 +38,8 @@ class Region:
         self.byte_size = byte_size
         path = f"/dev/shm/{self.name}"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self.unlink = weakref.finalize(self, _unlink, path, os.getpid())
+        # One of multiprocessing's: its children end without what the interpreter does at its end.
+        self.unlink = Finalize(self, _unlink, args=(path, os.getpid()), exitpriority=10)
         try:
             # A page that cannot be had later would end the process by a signal.
             os.posix_fallocate(fd, 0, byte_size)
@@ -63,6 +65,11 @@ class Lease:
         self._drop = weakref.finalize(self, pool.drop, region)
         self._drop.atexit = False
 
+    @property
+    def region_name(self) -> str:
+        """The name under which the server knows the memory."""
+        return self._region.name
+
     def allocate(self, size_bytes: int) -> Place:
         """The next part of the region."""
         start = self._used_bytes
@@ -79,17 +86,28 @@ class Lease:
         if self._drop.detach() is not None:
             self._pool.give_back(self._region)
 
+    def drop(self) -> None:
+        """There was no answer: the region is not used again. Does nothing after ``give_back``."""
+        self._drop()
+
 
 class RegionPool:
-    """The regions that the server knows of. Safe for threads."""
+    """The regions that the server knows of. Safe for threads.
+
+    A forked child starts with none: it shares the memory of its parent's, which two requests would write at once.
+    """
 
     def __init__(self) -> None:
         """Starts empty."""
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Knows no region any more, and leaves them all as they are: they are the parent process's."""
         self._lock = threading.Lock()
         self._free: list[Region] = []
         self._all: set[Region] = set()
-        self._dropped: list[str] = []
-        self._closed = False
+        self._dropped: dict[str, None] = {}
 
     @property
     def full(self) -> bool:
@@ -107,7 +125,7 @@ class RegionPool:
         return Lease(self, region)
 
     def add(self, region: Region) -> Lease:
-        """Takes in a region that was registered, already leased."""
+        """Takes in a region, already leased; the server may know of it from now on."""
         with self._lock:
             self._all.add(region)
         return Lease(self, region)
@@ -115,26 +133,26 @@ class RegionPool:
     def give_back(self, region: Region) -> None:
         """The region is free."""
         with self._lock:
-            if region in self._all and not self._closed:
+            if region in self._all:
                 self._free.append(region)
 
     def drop(self, region: Region) -> None:
         """The region is not to be used again; its name goes at once, its memory with the last who maps it."""
         with self._lock:
-            self._all.discard(region)
-            self._dropped.append(region.name)
+            if region in self._all:
+                self._all.remove(region)
+                self._dropped[region.name] = None
         region.unlink()
 
-    def forget(self) -> None:
-        """The server knows none of the regions any more."""
-        for region in self._clear():
+    def close(self) -> None:
+        """Drops every region, those of requests that are still open too."""
+        with self._lock:
+            gone = list(self._all)
+            self._all.clear()
+            self._free.clear()
+            self._dropped.update((region.name, None) for region in gone)
+        for region in gone:
             region.unlink()
-
-    def close(self) -> list[pb.SystemSharedMemoryUnregisterRequest]:
-        """Removes every region; returns what to tell the server."""
-        self._closed = True
-        self.forget()
-        return self.unregistrations()
 
     def make_room(self) -> None:
         """Drops the smallest free region where there are too many to make another."""
@@ -145,19 +163,16 @@ class RegionPool:
         if smallest is not None:
             self.drop(smallest)
 
-    def unregistrations(self) -> list[pb.SystemSharedMemoryUnregisterRequest]:
-        """What to tell the server of the regions that were dropped since the last call."""
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The regions that the server may still have registered."""
         with self._lock:
-            names, self._dropped = self._dropped, []
-        return [pb.SystemSharedMemoryUnregisterRequest(name=name) for name in names]
+            return tuple(self._dropped)
 
-    def _clear(self) -> list[Region]:
+    def unregistered(self, name: str) -> None:
+        """The server knows a dropped region no more."""
         with self._lock:
-            gone = list(self._all)
-            self._all.clear()
-            self._free.clear()
-            self._dropped += [region.name for region in gone]
-        return gone
+            self._dropped.pop(name, None)
 
 
 def padded(size_bytes: int) -> int:

@@ -2,13 +2,17 @@
 
 import grpc
 
+NEVER = -1
+"""As push-back: gRPC's word for what will not be otherwise when it is tried again."""
+
 
 class ServiceError(Exception):
     """An answer other than OK. `str(error)` goes to the client as it is: no paths, no internals."""
 
     status = grpc.StatusCode.INTERNAL
     reason = "internal"
-    # When to ask again, in milliseconds: gRPC's push-back, which clients that retry keep to. None says nothing.
+    # When to ask again, in milliseconds: gRPC's push-back, which clients that retry keep to; negative for never. None
+    # says nothing.
     pushback_ms: int | None = None
 
 
@@ -123,6 +127,7 @@ class NotLoaded(Shed):
 
     status = grpc.StatusCode.UNAVAILABLE
     reason = "unloaded"
+    pushback_ms = NEVER  # somebody must load it
 
 
 class SupervisorSilent(Shed):
@@ -130,6 +135,7 @@ class SupervisorSilent(Shed):
 
     status = grpc.StatusCode.UNAVAILABLE
     reason = "no_replica"
+    pushback_ms = 1000
 
     def __init__(self) -> None:
         """The text is fixed."""
@@ -140,6 +146,7 @@ class ControlOff(ServiceError):
     """Models are loaded and unloaded by the operator alone."""
 
     status = grpc.StatusCode.UNAVAILABLE
+    pushback_ms = NEVER
 
     def __init__(self) -> None:
         """The text is fixed."""

@@ -23,6 +23,7 @@ from gatefuse.measuring import (
 from gatefuse.messages import InferenceError, Result
 from gatefuse.tensor_files import Tensor
 from gatefuse.text_table import text_table
+from gatefuse.transport.retry import SHORT_RETRY
 
 
 class UsageError(ValueError):
@@ -70,14 +71,14 @@ def _infer(
     if datatype is None and all(tensor.is_bf16 for tensor in inputs.values()):
         datatype = "BF16"
     parameters = {} if options.priority is None else {"priority": options.priority}
-    with Client(options.url, timeout_s=options.timeout) as client:
+    with Client(options.url, timeout_s=options.timeout, retry=SHORT_RETRY) as client:
         return client.infer(
             options.model,
             arrays.get("", arrays),
             outputs=wanted,
             layer=options.layer,
             datatype=datatype,
-            **parameters,
+            parameters=parameters,
         )
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, SupportsIndex, TypeAlias, TypeVar
 
 import grpc
+import numpy as np
 
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
 _T = TypeVar("_T")
 
-ParameterValue: TypeAlias = bool | int | float | str
-"""What a request's parameter may hold."""
+ParameterValue: TypeAlias = bool | int | float | str | np.generic
+"""What a request's parameter may hold; of numpy's scalars those that are one of the others."""
 
 # A batch of hidden states is easily more than gRPC's default of 4 MiB; the server has its own
 # limit, in rows. A pool of its own gives each channel its own connection, where gRPC would share
@@ -59,6 +61,10 @@ class InferenceError(Exception):
         if self.code is grpc.StatusCode.UNAVAILABLE:
             return False
         raise self
+
+
+# Tracebacks show the name by which a user imports it.
+InferenceError.__module__ = "gatefuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,10 @@ class Rows:
     shape: tuple[int, int]
     datatype: Datatype
 
+    def packed(self) -> bytes:
+        """The rows themselves, a copy where they are in shared memory."""
+        return bytes(self.content.view) if isinstance(self.content, Place) else self.content
+
 
 def method(name: str) -> str:
     """Returns the path of one of the protocol's methods."""
@@ -154,7 +164,7 @@ def flat_shape(shape: tuple[int, ...]) -> tuple[int, int]:
 def infer_request(
     model: str,
     inputs: Mapping[str, Rows],
-    layer: int | None = None,
+    layer: SupportsIndex | None = None,
     outputs: Sequence[str] | None = None,
     parameters: Mapping[str, ParameterValue] | None = None,
     places: Mapping[str, Place] | None = None,
@@ -180,8 +190,10 @@ def infer_request(
         if places:
             places[name].describe(wanted)
     if layer is not None:
-        request.parameters["layer"].int64_param = layer
-    for name, value in (parameters or {}).items():
+        request.parameters["layer"].int64_param = operator.index(layer)
+    for name, given in (parameters or {}).items():
+        # numpy's numbers are as good as Python's.
+        value = given.item() if isinstance(given, np.generic) else given
         setattr(request.parameters[name], _parameter_field(name, value), value)
     return request
 

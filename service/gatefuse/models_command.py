@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from gatefuse.measuring import EXIT_UNAVAILABLE, EXIT_WRONG
+from gatefuse.measuring import EXIT_UNAVAILABLE, EXIT_USAGE, EXIT_WRONG
 from gatefuse.messages import InferenceError
 from gatefuse.metadata import ModelMetadata, model_metadata
 from gatefuse.text_table import text_table
@@ -53,7 +53,11 @@ class _Model:
 
 def run(url: str, as_json: bool) -> int:
     """Prints the models of the server at `url`; returns the exit status."""
-    transport = Transport(url, None, TIMEOUT_S, NO_RETRY)
+    try:
+        transport = Transport(url, None, TIMEOUT_S, NO_RETRY)
+    except ValueError as error:
+        print(f"gatefuse: {error}", file=sys.stderr)
+        return EXIT_USAGE
     try:
         index = transport.call(rpcs.REPOSITORY_INDEX, pb.RepositoryIndexRequest())
         models = [_ask(transport, entry) for entry in index.models]

@@ -6,15 +6,19 @@ model.generate(...)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Any, TypeAlias
 
-import grpc
 import torch
 from torch import Tensor, nn
 
 from gatefuse.client import Client
 from gatefuse.messages import InferenceError, Result
 from gatefuse.transport.stream import Stream
+
+Server: TypeAlias = Client | Stream | str | Sequence[str]
+"""A client, or one of its streams; or ``HOST:PORT``, or several, for a client to be made of."""
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -24,7 +28,7 @@ class RemoteMLP(nn.Module):
 
     def __init__(
         self,
-        client: Client | Stream | str,
+        client: Server,
         model: str,
         layer: int | None = None,
         *,
@@ -34,16 +38,32 @@ class RemoteMLP(nn.Module):
 
         Args:
             client: A client, which several modules may share; one of its streams, which they may share too; or the
-                server's ``HOST:PORT``.
+                server's ``HOST:PORT``, or several, for a client that ``close`` closes.
             model: The served model's name.
             layer: Which of its layers; None for the server's choice.
             path: Where the module is in its model, such as ``model.layers.3.mlp``: errors name it.
         """
         super().__init__()
-        self.client = Client(client) if isinstance(client, str) else client
+        self._url = None if isinstance(client, Client | Stream) else client
+        self.client = _client_of(client)
         self.model = model
         self.layer = layer
         self.path = path
+
+    def close(self) -> None:
+        """Closes the connection that the module made; a client or stream that it was given stays open."""
+        if self._url is not None:
+            self.client.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RemoteMLP:
+        """A module without weights needs no connection of its own: copies share it, and leave it open."""
+        return RemoteMLP(self.client, self.model, self.layer, path=self.path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Connects anew where it is unpickled. Raises TypeError for a module that was given a client or a stream."""
+        if self._url is None:
+            raise TypeError(f"{self._name} was given a client, which stays here: give it HOST:PORT")
+        return _unpickled, (self._url, self.model, self.layer, self.path)
 
     def extra_repr(self) -> str:
         """Returns what torch prints between the module's brackets."""
@@ -78,18 +98,12 @@ class RemoteMLP(nn.Module):
         layer = "" if self.layer is None else f", layer {self.layer}"
         return f"{self.path or 'a remote MLP'} ({self.model}{layer})"
 
-    def _awaited(self, answer: Result | Future[Result]) -> Result:
-        if isinstance(answer, Result):
-            return answer
-        timeout_s = self.client.timeout_s
-        try:
-            return answer.result(timeout_s)
-        except TimeoutError:
-            text = f"no answer on the stream within {timeout_s:g} s"
-            raise InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None
+    @staticmethod
+    def _awaited(answer: Result | Future[Result]) -> Result:
+        return answer if isinstance(answer, Result) else answer.result()
 
 
-def replace_mlps(model: nn.Module, client: Client | Stream | str, name: str) -> tuple[int, ...]:
+def replace_mlps(model: nn.Module, client: Server, name: str) -> tuple[int, ...]:
     """Replaces the MLP of every decoder layer by a remote one, in place.
 
     An MLP is a module with the children ``gate_proj``, ``up_proj`` and ``down_proj``, or
@@ -98,7 +112,8 @@ def replace_mlps(model: nn.Module, client: Client | Stream | str, name: str) -> 
 
     Args:
         model: A transformers model of the Llama kind. The weights of its MLPs are let go.
-        client: What all layers then share: a client, one of its streams, or the server's ``HOST:PORT``.
+        client: What all layers then share: a client, one of its streams, or the server's ``HOST:PORT``, or several. A
+            client that is made here is the attribute ``client`` of every module that it replaces.
         name: The served model that holds the same layers.
 
     Returns:
@@ -122,12 +137,20 @@ def replace_mlps(model: nn.Module, client: Client | Stream | str, name: str) -> 
         raise ValueError(
             "no MLP found: no module has gate_proj and up_proj, or gate_up_proj, and down_proj"
         )
-    shared = Client(client) if isinstance(client, str) else client
+    shared = _client_of(client)
     for layer, path in paths.items():
         parent, _, attribute = path.rpartition(".")
         remote = RemoteMLP(shared, name, layer, path=path)
         setattr(model.get_submodule(parent), attribute, remote)
     return tuple(sorted(paths))
+
+
+def _client_of(server: Server) -> Client | Stream:
+    return server if isinstance(server, Client | Stream) else Client(server)
+
+
+def _unpickled(url: str | Sequence[str], model: str, layer: int | None, path: str) -> RemoteMLP:
+    return RemoteMLP(url, model, layer, path=path)
 
 
 def _is_gated_mlp(module: nn.Module) -> bool:

@@ -203,7 +203,10 @@ async def _expire(service: Service, tally: Tally, client: AioClient) -> None:
     ahead = [asyncio.create_task(tally.infer(client, "slow", SLOW)) for _ in range(GIVEN_UP)]
     await asyncio.sleep(0.2)
     x = np.ones((3, COLUMNS), np.float32)
-    late = [tally.infer(client, "identity", {"x": x}, timeout=1000) for _ in range(GIVEN_UP)]
+    late = [
+        tally.infer(client, "identity", {"x": x}, parameters={"timeout": 1000})
+        for _ in range(GIVEN_UP)
+    ]
     message = infer_request("hasty", {"x": Rows(x.tobytes(), x.shape, Datatype.FP32)})
     async with grpc.aio.insecure_channel(service.url) as channel:
         method: Any = channel.unary_unary(f"/{pb.SERVICE_NAME}/ModelInfer")

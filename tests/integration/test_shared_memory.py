@@ -342,12 +342,35 @@ def test_our_client_without_shared_memory_at_the_server(forbidding: Service) -> 
 def test_our_client_makes_its_memory_anew(service: Service) -> None:
     """The server forgot it, as one does that was started again."""
     a, b = LARGE_X
-    with OurClient(service.url) as client, Client(service.url) as other:
-        client.infer("gate", {"a": a, "b": b})
-        before = _ours()
-        other.unregister_system_shared_memory()
-        np.testing.assert_array_equal(
-            client.infer("gate", {"a": a, "b": b}).outputs["z"], a - 2 * b
-        )
-        assert len(_ours()) == 1
-        assert _ours() != before
+    inputs = {"a": a, "b": b}
+    with (
+        OurClient(service.url) as client,
+        client.stream() as stream,
+        Client(service.url) as other,
+    ):
+        for infer in (client.infer, lambda *request: stream.infer(*request).result(30)):
+            infer("gate", inputs)
+            before = _ours()
+            other.unregister_system_shared_memory()
+            for _ in range(2):
+                np.testing.assert_array_equal(infer("gate", inputs).outputs["z"], a - 2 * b)
+            assert len(_ours()) == 1
+            assert _ours() != before
+
+
+def test_our_clients_leave_no_region_at_the_server(service: Service, clients: list[Client]) -> None:
+    a, b = LARGE_X
+
+    async def ask() -> None:
+        async with AioClient(service.url) as client:
+            tasks = [asyncio.create_task(client.infer("gate", {"a": a, "b": b})) for _ in range(20)]
+            await asyncio.sleep(0.005)
+            for task in tasks[::2]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    for _ in range(3):
+        with OurClient(service.url) as client:
+            client.infer("gate", {"a": a, "b": b})
+        asyncio.run(ask())
+    assert not clients[0].get_system_shared_memory_status().regions

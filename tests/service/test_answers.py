@@ -15,6 +15,7 @@ from gatefuse.errors import InvalidRequest
 from gatefuse.shared_memory import RegionSlice
 from gatefuse.shared_memory.region import SystemRegion
 from gatefuse.wire import Datatype, encode
+from gatefuse_protos import open_inference_pb2 as pb
 
 DEAREST = Cost(9e12, 9e12, *[2**63 - 1] * 3)
 
@@ -33,6 +34,17 @@ def test_the_size_of_an_answer_is_known_before_it_is_computed(
         answers.check_answer(request, size_bytes - 1)
     assert caught.value.reason == "size"
     answers.check_answer(request._replace(outputs=(1,)), size_bytes - 1)
+
+
+@pytest.mark.parametrize(("outputs", "left_out"), [((0, 1), 0), ((1,), 1)])
+def test_an_answer_tells_how_many_outputs_it_has_not(
+    outputs: tuple[int, ...], left_out: int
+) -> None:
+    request = infer_request(PAIR, np.zeros((2, 1, 1), np.float32))._replace(outputs=outputs)
+    answer = pb.ModelInferResponse.FromString(
+        answers.encode(request, (b"",) * len(outputs), DEAREST)
+    )
+    assert answer.parameters["outputs_left_out"].int64_param == left_out
 
 
 def test_no_answers_head_is_longer_than_the_bound() -> None:

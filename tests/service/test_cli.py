@@ -125,6 +125,8 @@ def test_a_collector_without_a_url(config: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_models_of_a_server_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["models", "--url", "localhost"]) == 2
+    assert "not HOST:PORT" in capsys.readouterr().err
     assert cli.main(["models", "--url", "127.0.0.1:1"]) == 69
     out, err = capsys.readouterr()
     assert err.startswith("gatefuse: 127.0.0.1:1: UNAVAILABLE")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 import gatefuse
 from gatefuse.aio_client import AioClient
 from gatefuse.client import Client, InferenceError
-from gatefuse.messages import Cost, ParameterValue, Rows, cost_of, infer_request, raw_result
+from gatefuse.messages import Cost, Rows, cost_of, infer_request, raw_result
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -157,14 +158,27 @@ def test_what_is_no_array_is_refused(client: Client) -> None:
 
 def test_other_parameters_travel_by_their_type() -> None:
     rows = {"x": Rows(bytes(4), (1, 1), Datatype.FP32)}
-    values: dict[str, ParameterValue] = {"a": True, "b": 3, "c": 0.5, "d": "text"}
-    sent = infer_request("m", rows, layer=2, parameters=values).parameters
+    values: dict[str, Any] = {"a": True, "b": 3, "c": 0.5, "d": "text"}
+    values |= {"e": np.bool_(True), "f": np.int64(3), "g": np.float32(0.5)}
+    sent = infer_request("m", rows, layer=np.int64(2), parameters=values).parameters
     assert sent["layer"].int64_param == 2
     assert [sent[name].WhichOneof("parameter_choice") for name in values] == [
-        "bool_param", "int64_param", "double_param", "string_param"
+        "bool_param", "int64_param", "double_param", "string_param",
+        "bool_param", "int64_param", "double_param",
     ]  # fmt: skip
+    with pytest.raises(TypeError, match="str"):
+        infer_request("m", rows, layer="2")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="parameter 'e' must be bool, int, float or str, not list"):
         infer_request("m", rows, parameters={"e": [1]})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    "datatype", [np.float16, np.dtype("float16"), torch.float16, "fp16"], ids=repr
+)
+def test_a_datatype_may_be_a_dtype(client: Client, datatype: Any) -> None:
+    x = np.full((1, 4), 0.1, np.float32)
+    output = client.infer("identity", x, datatype=datatype).output
+    np.testing.assert_array_equal(output, x.astype(np.float16).astype(np.float32))
 
 
 def test_layers_give_their_own_answers(client: Client) -> None:
@@ -281,18 +295,15 @@ def test_deadline_of_the_client(fake_url: str) -> None:
     assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def test_input_name_is_asked_again_after_a_refusal(client: Client) -> None:
-    client._input_names["fused"] = "name_of_an_earlier_model"
-    with pytest.raises(InferenceError, match="INVALID_ARGUMENT"):
-        client.infer("fused", _rows(1), layer=0)
-    assert client.infer("fused", _rows(1), layer=0).output.shape == (1, HIDDEN)
-
-
 def test_bad_arguments_never_reach_the_server(client: Client) -> None:
     with pytest.raises(TypeError, match="int32 cannot be sent"):
         client.infer("identity", np.zeros((1, 2), np.int32))
     with pytest.raises(ValueError, match="'INT8' is not one of"):
         client.infer("identity", _rows(1), datatype="INT8")
+    with pytest.raises(ValueError, match=r"int8'> is none that travels"):
+        client.infer("identity", _rows(1), datatype=np.int8)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'layr'"):
+        client.infer("identity", _rows(1), layr=3)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="a scalar has no rows"):
         client.infer("identity", np.ones((), np.float32))
 
@@ -314,8 +325,13 @@ def test_one_client_from_many_threads(client: Client) -> None:
 def test_closed_client_says_so(fake_url: str) -> None:
     client = Client(fake_url)
     client.close()
-    with pytest.raises(ValueError, match="closed channel"):
+    client.close()
+    with pytest.raises(InferenceError, match="CANCELLED: the client is closed"):
         client.infer("identity", _rows(1))
+    with pytest.raises(InferenceError, match="CANCELLED: the client is closed"):
+        client.is_live()
+    with pytest.raises(InferenceError, match="CANCELLED: the client is closed"):
+        client.stream().infer("identity", {"x": _rows(1)})
 
 
 @pytest.mark.asyncio
@@ -352,10 +368,11 @@ async def test_aio_client_errors(aio_client: AioClient) -> None:
     with pytest.raises(InferenceError) as caught:
         await aio_client.infer("slow", _rows(1), timeout_s=0.2)
     assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
-    aio_client._input_names["fused"] = "name_of_an_earlier_model"
-    with pytest.raises(InferenceError, match="INVALID_ARGUMENT"):
-        await aio_client.infer("fused", _rows(1), layer=0)
-    assert (await aio_client.infer("fused", _rows(1), layer=0)).output.shape == (1, HIDDEN)
+    await aio_client.close()
+    with pytest.raises(InferenceError, match="CANCELLED: the client is closed"):
+        await aio_client.infer("identity", _rows(1))
+    with pytest.raises(InferenceError, match="CANCELLED: the client is closed"):
+        await aio_client.stream().infer("identity", {"x": _rows(1)})
 
 
 @pytest.mark.asyncio
@@ -411,6 +428,16 @@ def test_public_names_are_loaded_when_asked_for() -> None:
     assert gatefuse.aio.Client is AioClient
     with pytest.raises(AttributeError, match="no attribute 'absent'"):
         _ = gatefuse.absent
+    assert all(getattr(gatefuse, name) is not None for name in gatefuse.__all__)
+    script = "import gatefuse\ngatefuse.remote.replace_mlps\n"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_an_error_has_the_name_that_users_import() -> None:
+    error = InferenceError(grpc.StatusCode.NOT_FOUND, "no model")
+    assert f"{type(error).__module__}.{type(error).__qualname__}" == "gatefuse.InferenceError"
+    again = copy.deepcopy(error)
+    assert (type(again), again.code, again.details) == (InferenceError, error.code, "no model")
 
 
 def test_client_imports_without_the_servers_packages() -> None:
@@ -419,8 +446,8 @@ def test_client_imports_without_the_servers_packages() -> None:
         "for name in ('torch', 'ray', 'rich', 'uvloop', 'matplotlib', 'jinja2', 'ml_dtypes'):\n"
         "    sys.modules[name] = None\n"
         "import gatefuse.client, gatefuse.aio_client, gatefuse.loadtest.command\n"
-        "gatefuse.Client, gatefuse.aio.Client, gatefuse.InferenceError, gatefuse.RetryPolicy\n"
-        "assert set(gatefuse.__all__) <= {*dir(gatefuse), *gatefuse._HOMES}\n"
+        "names = set(gatefuse.__all__) - {'remote'}\n"
+        "assert all(getattr(gatefuse, name) for name in names)\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -119,6 +120,36 @@ def test_errors_name_the_module_and_the_layer(client: Client) -> None:
     assert caught.value.code is grpc.StatusCode.NOT_FOUND
     with pytest.raises(TypeError, match=r"model\.layers\.1\.mlp .* not torch\.int32"):
         remote(torch.ones(1, 4, dtype=torch.int32))
+
+
+def test_a_module_closes_the_client_that_it_made(client: Client, fake_url: str) -> None:
+    x = torch.ones(1, 4)
+    own = RemoteMLP([fake_url, "127.0.0.1:1"], "identity")
+    assert torch.equal(own(x), x)
+    own.close()
+    with pytest.raises(InferenceError, match=r"CANCELLED: a remote MLP .*: the client is closed"):
+        own(x)
+    given = RemoteMLP(client, "identity")
+    given.close()
+    assert torch.equal(given(x), x)
+
+
+def test_copies(client: Client, fake_url: str) -> None:
+    x = torch.ones(1, 4)
+    module = RemoteMLP(fake_url, "identity", path="a")
+    copied = copy.deepcopy(nn.ModuleList([module]))[0]
+    assert isinstance(copied, RemoteMLP)
+    assert torch.equal(copied(x), x)
+    copied.close()
+    assert torch.equal(module(x), x), "they share a connection"
+    make, *arguments = module.__reduce__()
+    again = make(*arguments[0])
+    assert torch.equal(again(x), x)
+    assert repr(again) == repr(module)
+    again.close()
+    module.close()
+    with pytest.raises(TypeError, match="was given a client"):
+        RemoteMLP(client, "identity").__reduce__()
 
 
 def test_layers_share_a_stream(client: Client) -> None:

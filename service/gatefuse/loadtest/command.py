@@ -27,6 +27,7 @@ from gatefuse.loadtest.targets import targets_of
 from gatefuse.measuring import EXIT_USAGE, EXIT_WRONG, STDOUT
 from gatefuse.metadata import ModelMetadata, ServerMetadata
 from gatefuse.text_table import text_table
+from gatefuse.transport.retry import SHORT_RETRY
 from gatefuse.wire import Datatype
 
 __all__ = ["add_arguments", "run"]
@@ -88,7 +89,7 @@ def run_test(options: Options, command: str) -> Report:
         LoadTestError: A sending process cannot go on.
         ValueError: The models do not fit the options.
     """
-    with Client(options.url, timeout_s=options.timeout_s) as client:
+    with Client(options.url, timeout_s=options.timeout_s, retry=SHORT_RETRY) as client:
         server = client.metadata()
         models = tuple(client.model_metadata(name) for name in options.models)
     targets = targets_of(models, evaluated=options.check and options.exact is None)

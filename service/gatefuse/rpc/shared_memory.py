@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gatefuse.errors import NotFound
+from gatefuse.protocol_words import not_registered
 from gatefuse.rpc.call import Context, Handler, unary
 from gatefuse.shared_memory import Regions, Registration
 from gatefuse.shared_memory.region import inspect
@@ -81,7 +82,7 @@ def listed(regions: Regions, name: str, *, on_gpu: bool) -> list[Registration]:
         return [found for found in registry.all() if found.on_gpu is on_gpu]
     found = registry.get(name)
     if found is None or found.on_gpu is not on_gpu:
-        raise NotFound(f"no shared memory region is registered as '{name[:64]}'")
+        raise NotFound(not_registered(name))
     return [found]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gatefuse.errors import InvalidRequest, NotFound, Unsupported
+from gatefuse.protocol_words import not_registered
 from gatefuse.shared_memory.cuda import CudaRegion
 from gatefuse.shared_memory.region import Region, RegionSlice, open_registered
 from gatefuse.shared_memory.registry import Registry, Version
@@ -36,7 +37,7 @@ class Regions:
         self._open.pop(name, None)
         registration = None if version is None else self.registry.get(name)
         if version is None or registration is None:
-            raise NotFound(f"no shared memory region is registered as '{name[:64]}'")
+            raise NotFound(not_registered(name))
         region = CudaRegion(registration) if registration.on_gpu else open_registered(registration)
         self._open[name] = version, region
         return region

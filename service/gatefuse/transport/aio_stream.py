@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import SupportsIndex, TypeAlias
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
-from gatefuse.messages import InferenceError, Result
-from gatefuse.question import Question
+from gatefuse.arrays import Arrays, DatatypeLike
+from gatefuse.messages import InferenceError, ParameterValue, Result
+from gatefuse.prepared import InferOptions
 from gatefuse.transport.asynchronous import AioTransport
-from gatefuse.transport.pending import Pending, broken, settle
-from gatefuse.transport.rpcs import MODEL_STREAM_INFER
+from gatefuse.transport.deadline import Deadline
+from gatefuse.transport.inference import Inference
+from gatefuse.transport.pending import Pending, answer_of, broken
+from gatefuse.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call, advance
 from gatefuse_protos import open_inference_pb2 as pb
 
-
-@dataclass(frozen=True, slots=True)
-class _Waiter:
-    future: asyncio.Future[Result]
-    question: Question
+_Answer: TypeAlias = "asyncio.Future[pb.ModelInferResponse | InferenceError]"
 
 
 class AioConnection:
@@ -30,7 +29,7 @@ class AioConnection:
     def __init__(self, transport: AioTransport) -> None:
         """Opens the call on the transport's next endpoint."""
         self._transport = transport
-        self._pending: Pending[_Waiter] = Pending()
+        self._pending: Pending[_Answer] = Pending()
         self._requests: asyncio.Queue[pb.ModelInferRequest | None] = asyncio.Queue()
         self._call, self._endpoint = transport.stream(MODEL_STREAM_INFER, self._outgoing())
         self._reader = asyncio.create_task(self._read())
@@ -40,23 +39,21 @@ class AioConnection:
         """True when no more requests can be sent."""
         return self._pending.ended
 
-    def send(self, question: Question) -> asyncio.Future[Result]:
+    def send(self, message: pb.ModelInferRequest) -> _Answer:
         """Sends a request, whose id is the connection's to choose; it must not have ended."""
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        question.request.id = self._pending.add(_Waiter(future, question))
-        self._requests.put_nowait(question.request)
+        future: _Answer = asyncio.get_running_loop().create_future()
+        message.id = self._pending.add(future)
+        self._requests.put_nowait(message)
         return future
 
-    async def finish(self, timeout_s: float) -> None:
-        """Says that there are no more requests, and waits for the answers that are still due."""
+    async def finish(self) -> None:
+        """Says that there are no more requests, and ends the call.
+
+        It is cancelled where the server still has requests that nobody waits for: it would answer those first.
+        """
         self._requests.put_nowait(None)
-        futures = [waiter.future for waiter in self._pending.waiters()]
-        due = [future for future in futures if not future.done()]
-        if len(due) == len(futures):
-            await asyncio.wait([self._reader], timeout=timeout_s)
-        elif due:
-            # The server would not end the call before it has answered those, too, who gave up waiting.
-            await asyncio.wait(due, timeout=timeout_s)
+        if not self._pending.waiters():
+            await asyncio.wait([self._reader], timeout=1.0)
         await self.cancel()
 
     async def cancel(self) -> None:
@@ -83,14 +80,13 @@ class AioConnection:
         finally:
             self._requests.put_nowait(None)
             for waiter in self._pending.end():
-                if not waiter.future.done():
-                    waiter.future.set_exception(error)
+                if not waiter.done():
+                    waiter.set_result(error)
 
     def _hand_out(self, response: pb.ModelStreamInferResponse) -> None:
         waiter = self._pending.take(response.infer_response.id)
-        if waiter is None or waiter.future.done():
-            return
-        settle(waiter.future, waiter.question, response)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(answer_of(response))
 
 
 class AioStream:
@@ -100,15 +96,12 @@ class AioStream:
     in flight then fail with InferenceError.
     """
 
-    def __init__(
-        self,
-        transport: AioTransport,
-        ask: Callable[..., Awaitable[Question]],
-    ) -> None:
-        """``ask`` makes a question of ``infer``'s arguments."""
+    def __init__(self, transport: AioTransport, inference: Inference) -> None:
+        """Opens a call at the first request."""
         self._transport = transport
-        self._ask = ask
+        self._inference = inference
         self._connection: AioConnection | None = None
+        self._in_flight: set[asyncio.Future[None]] = set()
         self._closed = False
 
     async def __aenter__(self) -> AioStream:
@@ -125,44 +118,76 @@ class AioStream:
         return self._transport.timeout_s
 
     async def infer(
-        self, model: str, x: Any, *, timeout_s: float | None = None, **options: Any
+        self,
+        model: str,
+        x: Arrays,
+        *,
+        outputs: Sequence[str] | None = None,
+        layer: SupportsIndex | None = None,
+        datatype: DatatypeLike | None = None,
+        timeout_s: float | None = None,
+        parameters: Mapping[str, ParameterValue] | None = None,
     ) -> Result:
         """Runs a model: many tasks may wait here at once, and their requests share the call.
 
-        Args:
-            model: The model's name.
-            x: As for ``Client.infer``.
-            timeout_s: Seconds to wait for the answer; None for the client's own.
-            **options: As for ``Client.infer``.
+        Arguments are as for ``Client.infer``.
 
         Raises:
             InferenceError: There is no answer; its code is UNKNOWN where the server does not tell, since the
                 protocol's stream carries only a text.
             TypeError, ValueError: As for ``Client.infer``.
-            RuntimeError: The stream is closed.
+            RuntimeError: The stream is closed, or belongs to the process that this one was forked from.
         """
-        question = await self._ask(model, x, **options)
-        wait_s = self._transport.timeout_s if timeout_s is None else timeout_s
+        self._transport.maker.check()
+        if self._closed:
+            raise RuntimeError("the stream is closed")
+        options = InferOptions(outputs, layer, datatype, parameters or {})
+        deadline = self._transport.deadline(timeout_s)
+        steps = self._inference.infer(model, x, options)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_flight.add(answered)
+        answer = None
         try:
-            return await asyncio.wait_for(self._open().send(question), wait_s)
-        except TimeoutError:
-            text = f"no answer on the stream within {wait_s} s"
-            raise InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None
+            while True:
+                answer = await self._answer_to(advance(steps, answer), deadline)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        finally:
+            steps.close()
+            answer = None  # an error's traceback holds this frame
+            self._in_flight.discard(answered)
+            answered.set_result(None)
 
     async def close(self, *, wait: bool = True) -> None:
         """Ends the stream, after the answers still due or, where ``wait`` is False, at once."""
         self._closed = True
+        if not self._transport.maker.is_here:
+            return
+        if wait and self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=self._transport.timeout_s)
         connection, self._connection = self._connection, None
         if connection is None:
             return
         if wait:
-            await connection.finish(self._transport.timeout_s)
+            await connection.finish()
         else:
             await connection.cancel()
 
+    async def _answer_to(self, call: Call, deadline: Deadline) -> Message | InferenceError:
+        if call.rpc is not MODEL_INFER:
+            return await self._transport.answer_to(call, deadline)
+        assert isinstance(call.request, pb.ModelInferRequest)
+        try:
+            return await asyncio.wait_for(self._open().send(call.request), deadline.left_s())
+        except TimeoutError:
+            text = f"no answer on the stream within {deadline.timeout_s:g} s"
+            return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+
     def _open(self) -> AioConnection:
-        if self._closed:
-            raise RuntimeError("the stream is closed")
         if self._connection is None or self._connection.ended:
+            # Of the requests that were in flight when the stream was closed, one has to be sent again.
+            if self._closed:
+                raise broken(grpc.StatusCode.CANCELLED, "the client closed it")
             self._connection = AioConnection(self._transport)
         return self._connection

@@ -12,12 +12,16 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from gatefuse.forking import Maker
 from gatefuse.messages import CHANNEL_OPTIONS, InferenceError
 from gatefuse.transport.balancer import Attempts, Balancer
+from gatefuse.transport.deadline import Deadline, checked_timeout_s
 from gatefuse.transport.retry import NO_RETRY, Failure, RetryPolicy
-from gatefuse.transport.rpcs import Rpc, serialize, targets
+from gatefuse.transport.rpcs import Call, Rpc, Steps, advance, client_closed, serialize
+from gatefuse.transport.targets import targets
 
 _Response = TypeVar("_Response", bound=Message)
+_Result = TypeVar("_Result")
 
 
 class AioTransport:
@@ -31,26 +35,64 @@ class AioTransport:
         retry: RetryPolicy,
     ) -> None:
         """Connects at the first call; ``timeout_s`` is for calls that do not say."""
-        self.timeout_s = timeout_s
+        self.timeout_s = checked_timeout_s(timeout_s)
+        self.maker = Maker("this client")
         self._retry = retry
+        self._targets = targets(url)
+        self._credentials = credentials
         self._channels = [
             grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
             if credentials is None
             else grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
-            for target in targets(url)
+            for target in self._targets
         ]
         self._stubs: dict[tuple[int, str], Callable[..., Any]] = {}
         self._balancer = Balancer(len(self._channels))
+        self._closed = asyncio.Event()
 
     @property
     def endpoints(self) -> int:
         """How many servers there are."""
         return len(self._channels)
 
+    def anew(self) -> AioTransport:
+        """Another one to the same endpoints, which does not retry."""
+        return AioTransport(self._targets, self._credentials, self.timeout_s, NO_RETRY)
+
     async def close(self) -> None:
-        """Closes the channels; calls still open end with CANCELLED."""
+        """Closes the channels; calls still open, and any later one, end with CANCELLED."""
+        self._closed.set()
+        if not self.maker.is_here:
+            return
         for channel in self._channels:
             await channel.close()
+
+    def deadline(self, timeout_s: float | None = None) -> Deadline:
+        """The deadline of a call that begins now; None is for calls that do not say."""
+        return Deadline(self.timeout_s if timeout_s is None else timeout_s)
+
+    async def run(self, steps: Steps[_Result], deadline: Deadline) -> _Result:
+        """Makes the calls of ``steps``: see ``blocking.Transport.run``."""
+        answer = None
+        try:
+            while True:
+                answer = await self.answer_to(advance(steps, answer), deadline)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+        finally:
+            steps.close()
+            answer = None  # an error's traceback holds this frame
+
+    async def answer_to(self, call: Call, deadline: Deadline) -> Message | InferenceError:
+        """What comes of a call, an error included."""
+        try:
+            response: Message = await self.call(
+                *(call.rpc, call.request, min(deadline.left_s(), call.at_most_s)), retry=call.retry
+            )
+        except InferenceError as error:
+            return error
+        return response
 
     async def call(
         self,
@@ -61,11 +103,14 @@ class AioTransport:
         retry: bool = True,
     ) -> _Response:
         """Returns the answer to a request that may be sent twice: see ``blocking.Transport.call``."""
+        self.maker.check()
         now_s = time.monotonic()
         deadline_s = now_s + (self.timeout_s if timeout_s is None else timeout_s)
         attempts = None
-        endpoint = self._pick(now_s)
+        endpoint = self._balancer.pick(now_s)
         while True:
+            if self._closed.is_set():
+                raise client_closed()
             try:
                 left_s = max(deadline_s - time.monotonic(), 0.0)
                 response: _Response = await self._stub(endpoint, rpc)(request, timeout=left_s)
@@ -76,15 +121,23 @@ class AioTransport:
                 following = attempts.after(endpoint, Failure.of(error), time.monotonic())
                 if following is None:
                     raise InferenceError.of(error) from error
+            except asyncio.CancelledError as error:
+                if not self._closed.is_set() or _task_is_cancelled():
+                    raise
+                # grpc.aio raises this in whoever awaits a call on a channel that is closed.
+                raise client_closed() from error
             else:
                 self.answered(endpoint)
                 return response
-            await asyncio.sleep(following.wait_s)
+            await self._wait(following.wait_s)
             endpoint = following.endpoint
 
     def stream(self, rpc: Rpc[_Response], requests: AsyncIterator[Message]) -> tuple[Any, int]:
         """Opens a call with many messages both ways: see ``blocking.Transport.stream``."""
-        endpoint = self._pick(time.monotonic())
+        self.maker.check()
+        if self._closed.is_set():
+            raise client_closed()
+        endpoint = self._balancer.pick(time.monotonic())
         open_call: grpc.aio.StreamStreamMultiCallable[Message, _Response] = self._channels[
             endpoint
         ].stream_stream(rpc.path, serialize, rpc.parse)
@@ -98,6 +151,13 @@ class AioTransport:
         """A stream on that endpoint failed: the next one is opened elsewhere, if there is an elsewhere."""
         self._balancer.failed(endpoint, Failure.of(error), time.monotonic())
 
+    async def _wait(self, wait_s: float) -> None:
+        """Waits so long, or until the client is closed."""
+        try:
+            await asyncio.wait_for(self._closed.wait(), wait_s)
+        except TimeoutError:
+            return
+
     def _stub(self, endpoint: int, rpc: Rpc[_Response]) -> Callable[..., Any]:
         stub = self._stubs.get((endpoint, rpc.path))
         if stub is None:
@@ -105,7 +165,7 @@ class AioTransport:
             self._stubs[endpoint, rpc.path] = stub
         return stub
 
-    def _pick(self, now_s: float) -> int:
-        endpoint = self._balancer.pick(now_s)
-        assert endpoint is not None, "nothing was tried"
-        return endpoint
+
+def _task_is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

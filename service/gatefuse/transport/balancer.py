@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from gatefuse.transport.retry import Failure, RetryPolicy, wait_s
+from gatefuse.transport.retry import Failure, RetryPolicy, backoff_s
 
 # An endpoint that did not answer is left alone for so long, twice as long each time, before a call tries it again.
 FIRST_REST_S = 0.5
@@ -29,18 +29,20 @@ class Balancer:
         """The live state, for logs and tests."""
         return f"Balancer(next={self._next}, failures={self._failures})"
 
-    def pick(self, now_s: float, tried: Collection[int] = ()) -> int | None:
-        """Returns the next endpoint: of those not in ``tried`` the next ready one, else the one whose rest ends first.
+    def pick(self, now_s: float) -> int:
+        """Returns the next endpoint that is ready; if none is, the one whose rest ends first."""
+        return self._pick(range(len(self._failures)), now_s)
 
-        None if all are in ``tried``.
-        """
-        count = len(self._rest_until_s)
-        order = [(self._next + step) % count for step in range(count)]
-        left = [endpoint for endpoint in order if endpoint not in tried]
-        if not left:
-            return None
+    def pick_other(self, now_s: float, tried: Collection[int]) -> int | None:
+        """Returns the next endpoint as ``pick`` does, of those not in ``tried``; None if all are."""
+        left = [endpoint for endpoint in range(len(self._failures)) if endpoint not in tried]
+        return self._pick(left, now_s) if left else None
+
+    def _pick(self, among: Sequence[int], now_s: float) -> int:
+        count = len(self._failures)
+        in_turn = sorted(among, key=lambda endpoint: (endpoint - self._next) % count)
         # min takes the first of equals: the next in turn.
-        chosen = min(left, key=lambda endpoint: max(self._rest_until_s[endpoint], now_s))
+        chosen = min(in_turn, key=lambda endpoint: max(self._rest_until_s[endpoint], now_s))
         self._next = (chosen + 1) % count
         return chosen
 
@@ -82,6 +84,7 @@ class Attempts:
         self._dice = dice
         self._tried: set[int] = set()
         self._rounds = 0
+        self._may_pass = False  # some endpoint of this round may answer later
 
     def after(self, endpoint: int, failure: Failure, now_s: float) -> NextAttempt | None:
         """Returns the next attempt after one that failed; None if the failure is the call's answer.
@@ -89,19 +92,25 @@ class Attempts:
         It is if another attempt would not help, all are used up, or the wait would outlast the deadline.
         """
         self._balancer.failed(endpoint, failure, now_s)
-        if not failure.may_pass or now_s >= self._deadline_s:
+        if not failure.is_local or now_s >= self._deadline_s:
             return None
         self._tried.add(endpoint)
-        elsewhere = self._balancer.pick(now_s, self._tried)
+        self._may_pass |= failure.may_pass
+        elsewhere = self._balancer.pick_other(now_s, self._tried)
         if elsewhere is not None:
             return NextAttempt(elsewhere, 0.0)
+        if not self._may_pass:
+            return None
+        return self._again(failure, now_s)
+
+    def _again(self, failure: Failure, now_s: float) -> NextAttempt | None:
+        """The first attempt of the next round."""
         self._tried.clear()
+        self._may_pass = False
         self._rounds += 1
-        if self._rounds >= self._policy.max_attempts:
+        if self._policy.max_attempts is not None and self._rounds >= self._policy.max_attempts:
             return None
-        wait = wait_s(self._policy, self._rounds, failure.pushback_s, self._dice())
-        if now_s + wait >= self._deadline_s:
+        wait_s = backoff_s(self._policy, self._rounds, failure.pushback_s, self._dice())
+        if now_s + wait_s >= self._deadline_s:
             return None
-        again = self._balancer.pick(now_s + wait)
-        assert again is not None, "a balancer has at least one endpoint"
-        return NextAttempt(again, wait)
+        return NextAttempt(self._balancer.pick(now_s + wait_s), wait_s)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import grpc
 
-from gatefuse.messages import InferenceError, Result
-from gatefuse.question import Question
+from gatefuse.messages import InferenceError
 from gatefuse_protos import open_inference_pb2 as pb
 
 _Waiter = TypeVar("_Waiter")
@@ -26,10 +26,6 @@ class Pending(Generic[_Waiter]):
         self._last = 0
         self._ended = False
 
-    def __len__(self) -> int:
-        """Returns how many wait."""
-        return len(self._waiters)
-
     @property
     def ended(self) -> bool:
         """True when there will be no more answers."""
@@ -46,6 +42,11 @@ class Pending(Generic[_Waiter]):
     def take(self, request_id: str) -> _Waiter | None:
         """Returns the waiter and forgets it; None if nobody waits under that id."""
         return self._waiters.pop(request_id, None)
+
+    def take_all(self, is_wanted: Callable[[_Waiter], bool]) -> list[_Waiter]:
+        """Returns those for whom it is true, and forgets them."""
+        ids = [request_id for request_id, waiter in self._waiters.items() if is_wanted(waiter)]
+        return [self._waiters.pop(request_id) for request_id in ids]
 
     def waiters(self) -> list[_Waiter]:
         """Returns those who have no answer yet."""
@@ -69,31 +70,6 @@ def answer_of(response: pb.ModelStreamInferResponse) -> pb.ModelInferResponse | 
     parameters = response.infer_response.parameters
     name = parameters[STATUS_PARAMETER].string_param if STATUS_PARAMETER in parameters else ""
     return InferenceError(_CODES.get(name, grpc.StatusCode.UNKNOWN), response.error_message)
-
-
-class Promise(Protocol):
-    """What a waiter holds: asyncio's future, or that of threads."""
-
-    def set_result(self, result: Result, /) -> None:
-        """It is answered."""
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """It is not."""
-
-
-def settle(promise: Promise, question: Question, response: pb.ModelStreamInferResponse) -> None:
-    """Keeps a promise by a message of the stream.
-
-    An answer that cannot be read is this waiter's trouble, not the stream's.
-    """
-    answer = answer_of(response)
-    if isinstance(answer, InferenceError):
-        promise.set_exception(answer)
-        return
-    try:
-        promise.set_result(question.read(answer))
-    except Exception as error:
-        promise.set_exception(error)
 
 
 def broken(code: grpc.StatusCode, details: str | None) -> InferenceError:

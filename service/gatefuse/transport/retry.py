@@ -13,24 +13,26 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a call that changes nothing is tried, and the waits between: each ``factor`` times the one before.
+    """How long a call that changes nothing is tried, and the waits between: each ``factor`` times the one before.
+
+    A call whose server is away for long asks each endpoint about once in ``longest_wait_s`` until its deadline.
 
     Attributes:
-        max_attempts: Rounds over the endpoints, the first included; 1 never waits.
+        max_attempts: Rounds over the endpoints, the first included; 1 never waits, None goes on until the deadline.
         first_wait_s: The wait after the first round, in seconds.
-        longest_wait_s: No wait of our own choice is longer.
+        longest_wait_s: No wait is longer, unless the server asks for it.
         factor: Growth of the wait from round to round.
     """
 
-    max_attempts: int = 5
+    max_attempts: int | None = None
     first_wait_s: float = 0.1
     longest_wait_s: float = 2.0
     factor: float = 2.0
 
     def __post_init__(self) -> None:
         """Raises ValueError for a policy that cannot be kept."""
-        if self.max_attempts < 1:
-            raise ValueError(f"max_attempts must be at least 1, not {self.max_attempts}")
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise ValueError(f"max_attempts must be at least 1, or None, not {self.max_attempts}")
         if not 0 < self.first_wait_s <= self.longest_wait_s:
             raise ValueError("waits must be positive, and the first no longer than the longest")
         if self.factor < 1:
@@ -38,6 +40,8 @@ class RetryPolicy:
 
 
 NO_RETRY = RetryPolicy(max_attempts=1)
+# For who sits before a terminal: a wrong address is told within about a second.
+SHORT_RETRY = RetryPolicy(max_attempts=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +60,31 @@ class Failure:
     @classmethod
     def of(cls, error: Any) -> Failure:
         """Reads what grpc or grpc.aio raised."""
-        return cls(error.code(), pushback_s(error.trailing_metadata()))
+        return cls(error.code(), read_pushback_s(error.trailing_metadata()))
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the server says that it will answer the same for long."""
+        return self.pushback_s is not None and self.pushback_s < 0
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same call may be answered later, or elsewhere.
+        """Whether the same call may be answered by the same server, later."""
+        return self.is_local and not self.is_final
 
-        RESOURCE_EXHAUSTED is also what a message above the size limit gets, whenever it comes: only a server that
-        says when to come back means a shortage that passes.
+    @property
+    def is_local(self) -> bool:
+        """Whether the same call may be answered by another server, now.
+
+        RESOURCE_EXHAUSTED is also what a message above the size limit gets, whenever it comes and wherever: only a
+        server that says when to come back means a shortage of its own.
         """
-        if self.pushback_s is not None and self.pushback_s < 0:
-            return False
         if self.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return self.pushback_s is not None
+            return self.pushback_s is not None and not self.is_final
         return self.code is grpc.StatusCode.UNAVAILABLE
 
 
-def pushback_s(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:
+def read_pushback_s(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:
     """Returns the server's push-back out of trailing metadata.
 
     Negative where it is no number: gRPC's own clients do not retry then either.
@@ -87,18 +99,17 @@ def pushback_s(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | No
     return None
 
 
-def wait_s(policy: RetryPolicy, rounds: int, pushback_s: float | None, dice: float) -> float:
-    """Returns the seconds to wait after ``rounds`` rounds have failed.
+def backoff_s(policy: RetryPolicy, rounds: int, pushback_s: float | None, dice: float) -> float:
+    """Returns the seconds to wait after ``rounds`` rounds have failed: our own wait, or the server's if it is longer.
 
     Args:
         policy: The caller's.
         rounds: 1 or more.
-        pushback_s: The server's wish, not negative; None if it has none.
+        pushback_s: The server's wish; None or negative if it has none.
         dice: 0 to 1, at random, so that callers who failed together do not come back together: our own wait is
             shortened by up to half, the server's, which is a minimum, prolonged by up to half.
     """
-    if pushback_s is not None:
-        return pushback_s * (1 + dice / 2)
     # The exponent is bounded because a float's is.
-    grown = policy.first_wait_s * policy.factor ** min(rounds - 1, 64)
-    return min(policy.longest_wait_s, grown) * (1 - dice / 2)
+    grown_s = policy.first_wait_s * policy.factor ** min(rounds - 1, 64)
+    own_s = min(policy.longest_wait_s, grown_s) * (1 - dice / 2)
+    return max(own_s, (pushback_s or 0.0) * (1 + dice / 2))

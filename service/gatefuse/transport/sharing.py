@@ -2,69 +2,53 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import grpc
 
 from gatefuse.client_memory import FROM_BYTES, Lease, Region, RegionPool, SharedMemory, region_bytes
 from gatefuse.messages import InferenceError
-from gatefuse.transport import rpcs
-from gatefuse.transport.asynchronous import AioTransport
-from gatefuse.transport.blocking import Transport
+from gatefuse.transport.rpcs import REGISTER_MEMORY, UNREGISTER_MEMORY, Call, Steps
+from gatefuse_protos import open_inference_pb2 as pb
 
-# What registering tells of a server that will never take a region: it is off, or the server is on another host.
-_NEVER = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT)
-_UNREGISTER_S = 1.0
+# What registering tells of a server that takes no region: it is off, the server is on another host, or it has too many.
+_REFUSALS = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT)
+REST_S = 30.0
+UNREGISTER_S = 1.0
 
 
-class _Choice:
+class Sharing:
     """Whether a request goes through shared memory, and the regions there are."""
 
-    def __init__(self, mode: SharedMemory, endpoints: int) -> None:
+    def __init__(
+        self, mode: SharedMemory, endpoints: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Raises ValueError for a mode that cannot be."""
         if mode not in ("auto", "on", "off"):
             raise ValueError(f"shared_memory must be 'auto', 'on' or 'off', not {mode!r}")
         if mode == "on" and endpoints > 1:
             raise ValueError("shared memory is for one endpoint: each server knows its own regions")
+        self._clock = clock
         self._required = mode == "on"
-        self._usable = mode != "off" and endpoints == 1
+        self._possible = mode != "off" and endpoints == 1
+        self._rests_until_s = float("-inf")
         self._pool = RegionPool()
 
-    def wants(self, inputs_bytes: int) -> bool:
-        """True for a request whose inputs are worth it."""
-        return self._usable and (self._required or inputs_bytes >= FROM_BYTES)
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The regions that the server may still have registered, and nobody uses."""
+        return self._pool.dropped
 
-    def forget(self) -> None:
-        """The server knows none of the regions any more: it was started again."""
-        self._pool.forget()
+    def is_worthwhile(self, inputs_bytes: int) -> bool:
+        """True for a request of so many bytes that is to go through memory."""
+        if not self._possible:
+            return False
+        return self._required or (
+            inputs_bytes >= FROM_BYTES and self._clock() >= self._rests_until_s
+        )
 
-    def _make(self, size_bytes: int) -> Region | None:
-        self._pool.make_room()
-        if self._pool.full:
-            return None
-        try:
-            return Region(size_bytes)
-        except OSError:
-            # No such memory here, or no room for so much.
-            if self._required:
-                raise
-            self._usable = False
-            return None
-
-    def _refused(self, region: Region, error: InferenceError) -> None:
-        region.unlink()
-        if self._required:
-            raise error
-        if error.code in _NEVER:
-            self._usable = False
-
-
-class Sharing(_Choice):
-    """The blocking client's."""
-
-    def __init__(self, transport: Transport, mode: SharedMemory) -> None:
-        """Registers regions through `transport`. Raises ValueError for a mode that cannot be."""
-        super().__init__(mode, transport.endpoints)
-        self._transport = transport
-
-    def lease(self, tensor_bytes: int, tensors: int) -> Lease | None:
+    def lease(self, tensor_bytes: int, tensors: int) -> Steps[Lease | None]:
         """Memory for so many tensors of a request; None where its rows should travel in the message.
 
         Raises:
@@ -76,60 +60,61 @@ class Sharing(_Choice):
             return lease
         if (region := self._make(size_bytes)) is None:
             return None
-        self._unregister()
+        # In the pool before the server is told: whatever becomes of the call, it is unregistered some time.
+        lease = self._pool.add(region)
         try:
-            self._transport.call(rpcs.REGISTER_MEMORY, region.registration())
+            yield from self.unregister()
+            yield Call(REGISTER_MEMORY, region.registration())
         except InferenceError as error:
+            lease.drop()
             self._refused(region, error)
             return None
-        return self._pool.add(region)
+        except BaseException:
+            lease.drop()
+            raise
+        return lease
+
+    def allows_message(self, error: InferenceError) -> bool:
+        """Whether rows that a server refused to take from memory may go in the message: it shares none any more."""
+        if self._required or error.code is not grpc.StatusCode.UNIMPLEMENTED:
+            return False
+        self._rest()
+        return True
+
+    def unregister(self) -> Steps[None]:
+        """Tells the server of the regions that were dropped, as far as it answers."""
+        for name in self._pool.dropped:
+            request = pb.SystemSharedMemoryUnregisterRequest(name=name)
+            try:
+                yield Call(UNREGISTER_MEMORY, request, UNREGISTER_S, retry=False)
+            except InferenceError as error:
+                if error.code is not grpc.StatusCode.UNIMPLEMENTED:
+                    return
+            self._pool.unregistered(name)
 
     def close(self) -> None:
-        """Removes all regions, and tells the server if it is there."""
+        """Drops all regions."""
         self._pool.close()
-        self._unregister()
 
-    def _unregister(self) -> None:
-        for request in self._pool.unregistrations():
-            try:
-                self._transport.call(rpcs.UNREGISTER_MEMORY, request, _UNREGISTER_S, retry=False)
-            except InferenceError:
-                return
-
-
-class AioSharing(_Choice):
-    """The asyncio client's."""
-
-    def __init__(self, transport: AioTransport, mode: SharedMemory) -> None:
-        """See ``Sharing``."""
-        super().__init__(mode, transport.endpoints)
-        self._transport = transport
-
-    async def lease(self, tensor_bytes: int, tensors: int) -> Lease | None:
-        """See ``Sharing.lease``."""
-        size_bytes = region_bytes(tensor_bytes, tensors)
-        if (lease := self._pool.take(size_bytes)) is not None:
-            return lease
-        if (region := self._make(size_bytes)) is None:
+    def _make(self, size_bytes: int) -> Region | None:
+        self._pool.make_room()
+        if self._pool.full:
             return None
-        await self._unregister()
         try:
-            await self._transport.call(rpcs.REGISTER_MEMORY, region.registration())
-        except InferenceError as error:
-            self._refused(region, error)
+            return Region(size_bytes)
+        except OSError:
+            # No such memory here, or no room for so much.
+            if self._required:
+                raise
+            self._rest()
             return None
-        return self._pool.add(region)
 
-    async def close(self) -> None:
-        """See ``Sharing.close``."""
-        self._pool.close()
-        await self._unregister()
+    def _refused(self, region: Region, error: InferenceError) -> None:
+        if error.code in _REFUSALS:
+            self._pool.unregistered(region.name)
+            self._rest()
+        if self._required:
+            raise error
 
-    async def _unregister(self) -> None:
-        for request in self._pool.unregistrations():
-            try:
-                await self._transport.call(
-                    rpcs.UNREGISTER_MEMORY, request, _UNREGISTER_S, retry=False
-                )
-            except InferenceError:
-                return
+    def _rest(self) -> None:
+        self._rests_until_s = self._clock() + REST_S

@@ -2,113 +2,32 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any
+from typing import SupportsIndex
 
-import grpc
-
-from gatefuse.messages import Result
-from gatefuse.question import Question
+from gatefuse.arrays import Arrays, DatatypeLike
+from gatefuse.forking import Maker
+from gatefuse.messages import ParameterValue, Result
+from gatefuse.prepared import InferOptions
 from gatefuse.transport.blocking import Transport
-from gatefuse.transport.pending import Pending, broken, settle
-from gatefuse.transport.rpcs import MODEL_STREAM_INFER
-from gatefuse_protos import open_inference_pb2 as pb
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiter:
-    future: Future[Result]
-    question: Question
-
-
-class Connection:
-    """One call of ModelStreamInfer: requests go out as they are sent, and one thread hands out the answers.
-
-    Safe for threads.
-    """
-
-    def __init__(self, transport: Transport) -> None:
-        """Opens the call on the transport's next endpoint."""
-        self._transport = transport
-        self._lock = threading.Lock()
-        self._pending: Pending[_Waiter] = Pending()
-        self._requests: queue.SimpleQueue[pb.ModelInferRequest | None] = queue.SimpleQueue()
-        self._call, self._endpoint = transport.stream(MODEL_STREAM_INFER, self._outgoing())
-        self._reader = threading.Thread(target=self._read, name="gatefuse-stream", daemon=True)
-        self._reader.start()
-
-    @property
-    def ended(self) -> bool:
-        """True when no more requests can be sent."""
-        with self._lock:
-            return self._pending.ended
-
-    def send(self, question: Question) -> Future[Result] | None:
-        """Sends a request, whose id is the connection's to choose; None if it has ended and nothing was sent."""
-        future: Future[Result] = Future()
-        with self._lock:
-            if self._pending.ended:
-                return None
-            question.request.id = self._pending.add(_Waiter(future, question))
-            # Under the lock, so that nothing is queued behind the end of the requests.
-            self._requests.put(question.request)
-        return future
-
-    def finish(self, timeout_s: float) -> None:
-        """Says that there are no more requests, and waits for the answers that are still due."""
-        self._requests.put(None)
-        self._reader.join(timeout_s)
-        self.cancel()
-
-    def cancel(self) -> None:
-        """Ends the call; those who still wait are told that it was cancelled."""
-        self._call.cancel()
-        self._reader.join()
-
-    def _outgoing(self) -> Iterator[pb.ModelInferRequest]:
-        # gRPC reads this in a thread of its own: None ends it.
-        return iter(self._requests.get, None)
-
-    def _read(self) -> None:
-        error = broken(grpc.StatusCode.UNAVAILABLE, "the server closed it")
-        try:
-            for response in self._call:
-                self._transport.answered(self._endpoint)
-                self._hand_out(response)
-        except grpc.RpcError as failure:
-            self._transport.stream_failed(self._endpoint, failure)
-            error = broken(self._call.code(), self._call.details())
-        finally:
-            with self._lock:
-                left = self._pending.end()
-                self._requests.put(None)
-            for waiter in left:
-                if waiter.future.set_running_or_notify_cancel():
-                    waiter.future.set_exception(error)
-
-    def _hand_out(self, response: pb.ModelStreamInferResponse) -> None:
-        with self._lock:
-            waiter = self._pending.take(response.infer_response.id)
-        if waiter is None or not waiter.future.set_running_or_notify_cancel():
-            return
-        settle(waiter.future, waiter.question, response)
+from gatefuse.transport.connection import Connection, Waiter
+from gatefuse.transport.inference import Inference
 
 
 class Stream:
     """Requests that share one call; answers come as they are ready, in any order. Safe for threads.
 
     A stream that broke is opened again by the next request, on another endpoint if there is one; requests that were
-    in flight then fail with InferenceError.
+    in flight then fail with InferenceError. A forked child needs a stream of its own.
     """
 
-    def __init__(self, transport: Transport, ask: Callable[..., Question]) -> None:
-        """``ask`` makes a question of ``infer``'s arguments."""
+    def __init__(self, transport: Transport, inference: Inference) -> None:
+        """Opens a call at the first request."""
         self._transport = transport
-        self._ask = ask
+        self._inference = inference
+        self._maker = Maker("this stream")
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._closed = False
@@ -126,31 +45,50 @@ class Stream:
         """Seconds that an answer may take unless the caller says otherwise."""
         return self._transport.timeout_s
 
-    def infer(self, model: str, x: Any, **options: Any) -> Future[Result]:
-        """Sends a request and returns at once.
-
-        Args:
-            model: The model's name.
-            x: As for ``Client.infer``.
-            **options: As for ``Client.infer``, save that there is no ``timeout_s``: give it to the future's ``result``.
+    def infer(
+        self,
+        model: str,
+        x: Arrays,
+        *,
+        outputs: Sequence[str] | None = None,
+        layer: SupportsIndex | None = None,
+        datatype: DatatypeLike | None = None,
+        timeout_s: float | None = None,
+        parameters: Mapping[str, ParameterValue] | None = None,
+    ) -> Future[Result]:
+        """Sends a request and returns at once; arguments are as for ``Client.infer``.
 
         Returns:
-            A future of the result. It raises InferenceError where there is no answer; its code is UNKNOWN where the
-            server does not tell, since the protocol's stream carries only a text.
+            A future of the result. It raises InferenceError where there is no answer: DEADLINE_EXCEEDED after
+            ``timeout_s``, UNKNOWN where the server does not tell, since the protocol's stream carries only a text.
 
         Raises:
-            InferenceError: The name of the model's only input cannot be learnt.
+            InferenceError: The model's description, or the registration of memory, cannot be had; or the client is
+                closed.
             TypeError, ValueError: As for ``Client.infer``.
-            RuntimeError: The stream is closed.
+            RuntimeError: The stream is closed, or belongs to the process that this one was forked from.
         """
-        question = self._ask(model, x, **options)
+        self._check()
+        options = InferOptions(outputs, layer, datatype, parameters or {})
+        waiter = Waiter(
+            self._transport,
+            self._inference.infer(model, x, options),
+            self._transport.deadline(timeout_s),
+        )
+        message = waiter.begin()
         # A connection may end between its opening and the sending: then another is opened.
-        while (future := self._open().send(question)) is None:
-            pass
-        return future
+        try:
+            while not self._open().send(waiter, message):
+                pass
+        except BaseException:
+            waiter.give_up()
+            raise
+        return waiter.future
 
     def close(self, *, wait: bool = True) -> None:
         """Ends the stream, after the answers still due or, where ``wait`` is False, at once."""
+        if not self._maker.is_here:
+            return
         with self._lock:
             self._closed = True
             connection, self._connection = self._connection, None
@@ -161,10 +99,14 @@ class Stream:
         else:
             connection.cancel()
 
+    def _check(self) -> None:
+        self._maker.check()
+        if self._closed:
+            raise RuntimeError("the stream is closed")
+
     def _open(self) -> Connection:
         with self._lock:
-            if self._closed:
-                raise RuntimeError("the stream is closed")
+            self._check()
             if self._connection is None or self._connection.ended:
                 self._connection = Connection(self._transport)
             return self._connection

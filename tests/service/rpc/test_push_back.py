@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from gatefuse.errors import Draining, InvalidRequest, NoReplica, QueueFull
+from gatefuse.errors import Draining, InvalidRequest, NoReplica, NotLoaded, QueueFull
 from gatefuse.rpc.call import unary
 from gatefuse.transport.retry import Failure
 from gatefuse_protos import open_inference_pb2 as pb
@@ -27,6 +27,22 @@ from gatefuse_protos import open_inference_pb2 as pb
     ids=lambda value: type(value).__name__,
 )
 async def test_a_shortage_comes_with_the_time_to_come_back(error: Exception, told: bool) -> None:
+    failure = await _failure(error)
+    assert (failure.pushback_s is not None) is told
+    assert failure.may_pass is told
+    assert not told or 0 < (failure.pushback_s or 0) <= 1
+
+
+@pytest.mark.asyncio
+async def test_a_model_that_somebody_must_load_is_not_asked_for_again() -> None:
+    failure = await _failure(NotLoaded("model 'ffn' is not loaded"))
+    assert failure.code is grpc.StatusCode.UNAVAILABLE
+    assert not failure.may_pass
+
+
+async def _failure(error: Exception) -> Failure:
+    """What a client makes of an error."""
+
     async def fail(request: pb.ServerLiveRequest, context: Any) -> pb.ServerLiveResponse:
         raise error
 
@@ -44,7 +60,4 @@ async def test_a_shortage_comes_with_the_time_to_come_back(error: Exception, tol
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"", timeout=10)
     await server.stop(0)
-    failure = Failure.of(caught.value)
-    assert (failure.pushback_s is not None) is told
-    assert failure.may_pass is told
-    assert not told or 0 < (failure.pushback_s or 0) <= 1
+    return Failure.of(caught.value)

@@ -18,6 +18,7 @@ from gatefuse.transport.balancer import (
 from gatefuse.transport.retry import NO_RETRY, Failure, RetryPolicy
 
 AWAY = Failure(grpc.StatusCode.UNAVAILABLE)
+NEVER = Failure(grpc.StatusCode.UNAVAILABLE, -1.0)
 WRONG = Failure(grpc.StatusCode.INVALID_ARGUMENT)
 POLICY = RetryPolicy(max_attempts=3, first_wait_s=0.1, longest_wait_s=1.0)
 
@@ -73,8 +74,8 @@ def test_all_rest_then_the_one_whose_rest_ends_first() -> None:
     for endpoint, pushback_s in enumerate((5.0, 2.0, 3.0)):
         balancer.failed(endpoint, Failure(grpc.StatusCode.UNAVAILABLE, pushback_s), now_s=0.0)
     assert balancer.pick(0.0) == 1
-    assert balancer.pick(0.0, tried={1}) == 2
-    assert balancer.pick(0.0, tried={0, 1, 2}) is None
+    assert balancer.pick_other(0.0, tried={1}) == 2
+    assert balancer.pick_other(0.0, tried={0, 1, 2}) is None
 
 
 @given(count=st.integers(1, 7), down=st.sets(st.integers(0, 6)), calls=st.integers(0, 60))
@@ -119,7 +120,27 @@ def test_no_retry_asks_each_endpoint_once() -> None:
 def test_failure_that_will_not_pass_is_the_answer() -> None:
     attempts = _attempts(Balancer(2))
     assert attempts.after(0, WRONG, 0.0) is None
-    assert attempts.after(0, Failure(grpc.StatusCode.UNAVAILABLE, -1.0), 0.0) is None
+    assert _attempts(Balancer(1)).after(0, NEVER, 0.0) is None
+
+
+def test_what_one_endpoint_will_never_answer_is_asked_of_the_others_once() -> None:
+    attempts = _attempts(Balancer(2))
+    assert attempts.after(0, NEVER, 0.0) == NextAttempt(1, 0.0)
+    assert attempts.after(1, NEVER, 0.0) is None
+    attempts = _attempts(Balancer(2))
+    assert attempts.after(1, AWAY, 0.0) == NextAttempt(0, 0.0)
+    assert attempts.after(0, NEVER, 0.0) is not None, "the other one may come back"
+
+
+def test_attempts_go_on_until_the_deadline() -> None:
+    attempts = _attempts(Balancer(1), deadline_s=60.0, policy=RetryPolicy(longest_wait_s=2.0))
+    now_s, waits = 0.0, []
+    while (following := attempts.after(0, AWAY, now_s)) is not None:
+        waits.append(following.wait_s)
+        now_s += following.wait_s
+    assert 58.0 < now_s < 60.0
+    assert len(waits) < 40
+    assert max(waits) == 2.0
 
 
 def test_no_wait_outlasts_the_deadline() -> None:

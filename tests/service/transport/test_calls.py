@@ -65,8 +65,10 @@ def _server(script: list[Step], name: str = "one") -> Iterator[Scripted]:
         server.stop(0).wait()
 
 
-def _blocking(urls: list[str], calls: int = 1, **options: Any) -> list[str]:
-    transport = Transport(urls, None, 5.0, POLICY)
+def _blocking(
+    urls: list[str], calls: int = 1, policy: RetryPolicy = POLICY, **options: Any
+) -> list[str]:
+    transport = Transport(urls, None, 5.0, policy)
     try:
         request = pb.ServerMetadataRequest()
         return [transport.call(rpcs.SERVER_METADATA, request, **options).name for _ in range(calls)]
@@ -74,9 +76,11 @@ def _blocking(urls: list[str], calls: int = 1, **options: Any) -> list[str]:
         transport.close()
 
 
-def _awaited(urls: list[str], calls: int = 1, **options: Any) -> list[str]:
+def _awaited(
+    urls: list[str], calls: int = 1, policy: RetryPolicy = POLICY, **options: Any
+) -> list[str]:
     async def run() -> list[str]:
-        transport = AioTransport(urls, None, 5.0, POLICY)
+        transport = AioTransport(urls, None, 5.0, policy)
         try:
             request = pb.ServerMetadataRequest()
             return [

@@ -17,7 +17,7 @@ def test_answers_find_their_waiters_in_any_order_and_once() -> None:
     assert len(set(ids)) == 3
     assert [pending.take(ids[i]) for i in (2, 0, 0, 1)] == ["c", "a", None, "b"]
     assert pending.take("of nobody") is None
-    assert len(pending) == 0
+    assert pending.waiters() == []
 
 
 def test_the_end_tells_those_who_still_wait_and_takes_nobody_more() -> None:

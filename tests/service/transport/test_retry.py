@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from gatefuse.transport.retry import Failure, RetryPolicy, pushback_s, wait_s
+from gatefuse.transport.retry import Failure, RetryPolicy, backoff_s, read_pushback_s
 
 Code = grpc.StatusCode
 POLICY = RetryPolicy(max_attempts=9, first_wait_s=0.1, longest_wait_s=1.0, factor=3.0)
@@ -27,7 +27,7 @@ POLICY = RetryPolicy(max_attempts=9, first_wait_s=0.1, longest_wait_s=1.0, facto
 def test_push_back_is_read(
     metadata: tuple[tuple[str, str | bytes], ...] | None, expected: float | None
 ) -> None:
-    assert pushback_s(metadata) == expected
+    assert read_pushback_s(metadata) == expected
 
 
 @pytest.mark.parametrize(
@@ -47,17 +47,30 @@ def test_only_what_may_pass_is_tried_again(failure: Failure, expected: bool) -> 
     assert failure.may_pass is expected
 
 
+def test_what_one_server_will_never_answer_another_may() -> None:
+    assert Failure(Code.UNAVAILABLE, -1.0).is_local
+    assert not Failure(Code.RESOURCE_EXHAUSTED, -1.0).is_local
+    assert not Failure(Code.NOT_FOUND).is_local
+
+
 def test_waits_grow_up_to_the_longest() -> None:
-    waits = [wait_s(POLICY, rounds, None, dice=0.0) for rounds in range(1, 6)]
+    waits = [backoff_s(POLICY, rounds, None, dice=0.0) for rounds in range(1, 6)]
     assert waits == pytest.approx([0.1, 0.3, 0.9, 1.0, 1.0])
-    assert wait_s(POLICY, 10_000, None, dice=0.0) == 1.0
+    assert backoff_s(POLICY, 10_000, None, dice=0.0) == 1.0
 
 
 def test_jitter_shortens_our_waits_and_prolongs_the_servers() -> None:
-    assert wait_s(POLICY, 1, None, dice=1.0) == pytest.approx(0.05)
-    assert wait_s(POLICY, 5, 0.2, dice=0.0) == 0.2
-    assert wait_s(POLICY, 5, 0.2, dice=1.0) == pytest.approx(0.3)
-    assert wait_s(POLICY, 1, 0.0, dice=1.0) == 0.0
+    assert backoff_s(POLICY, 1, None, dice=1.0) == pytest.approx(0.05)
+    assert backoff_s(POLICY, 1, 0.2, dice=0.0) == 0.2
+    assert backoff_s(POLICY, 1, 0.2, dice=1.0) == pytest.approx(0.3)
+
+
+def test_the_longer_wait_counts() -> None:
+    """A server that wants to be asked soon is not asked as often until the deadline."""
+    assert backoff_s(POLICY, 1, 0.0, dice=0.0) == 0.1
+    assert backoff_s(POLICY, 5, 0.2, dice=0.0) == 1.0
+    assert backoff_s(POLICY, 5, 3.0, dice=0.0) == 3.0
+    assert backoff_s(POLICY, 1, -1.0, dice=0.0) == 0.1
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,42 @@ def test_broken_stream_tells_everybody_and_opens_again(client: Client) -> None:
         _check([x], [stream.infer("identity", x).result(10)])
 
 
+def test_an_answer_that_takes_too_long(client: Client) -> None:
+    x = np.ones((1, 256), np.float32)
+    begun_s = time.monotonic()
+    with client.stream() as stream:
+        late = [stream.infer("slow", x, layer=0, timeout_s=limit) for limit in (5.0, 0.6, 0.2)]
+        in_time = stream.infer("identity", x, timeout_s=5)
+        for future, limit_s in ((late[2], 0.2), (late[1], 0.6)):
+            with pytest.raises(InferenceError, match=f"within {limit_s} s") as caught:
+                future.result(10)
+            assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert limit_s < time.monotonic() - begun_s < limit_s + 1
+        _check([x], [in_time.result(0)])
+        assert late[0].cancel()
+    assert time.monotonic() - begun_s < 4
+
+
+def test_the_clients_own_timeout_holds_on_its_streams(fake_url: str) -> None:
+    x = np.ones((1, 256), np.float32)
+    with (
+        Client(fake_url, timeout_s=0.3) as client,
+        client.stream() as stream,
+        pytest.raises(InferenceError, match="DEADLINE_EXCEEDED"),
+    ):
+        stream.infer("slow", x, layer=0).result(10)
+
+
+def test_options_that_there_are_not(client: Client) -> None:
+    x = np.ones((1, 4), np.float32)
+    with client.stream() as stream:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'layr'"):
+            stream.infer("identity", x, layr=3)  # type: ignore[call-arg]
+        with pytest.raises(ValueError, match="positive number of seconds, not 0"):
+            stream.infer("identity", x, timeout_s=0)
+        _check([x], [stream.infer("identity", x, parameters={"priority": 1}).result(10)])
+
+
 def test_exception_gives_up_what_is_due(client: Client) -> None:
     futures: list[Future[Result]] = []
 
@@ -125,7 +161,7 @@ def test_closed_stream_says_so_and_leaves_no_thread(client: Client) -> None:
         stream.infer("identity", np.ones((1, 4), np.float32)).result(10)
     with pytest.raises(RuntimeError, match="closed"):
         stream.infer("identity", np.ones((1, 4), np.float32))
-    assert "gatefuse-stream" not in {thread.name for thread in threading.enumerate()}
+    assert not [each for each in threading.enumerate() if each.name.startswith("gatefuse-stream")]
 
 
 def test_cancelled_future_is_nobody_elses_trouble(client: Client) -> None:
@@ -175,6 +211,17 @@ async def test_asyncio_refusals_and_breaks(aio_client: AioClient) -> None:
         codes = [error.code for error in broken if isinstance(error, InferenceError)]
         assert codes == [grpc.StatusCode.UNAVAILABLE] * 2
         _check([x], [await stream.infer("identity", x)])
+
+
+@pytest.mark.asyncio
+async def test_asyncio_options_that_there_are_not(aio_client: AioClient) -> None:
+    x = np.ones((1, 4), np.float32)
+    async with aio_client.stream() as stream:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'layr'"):
+            await stream.infer("identity", x, layr=3)  # type: ignore[call-arg]
+        with pytest.raises(ValueError, match="positive number of seconds, not 0"):
+            await stream.infer("identity", x, timeout_s=0)
+        _check([x], [await stream.infer("identity", x, parameters={"priority": 1})])
 
 
 @pytest.mark.asyncio

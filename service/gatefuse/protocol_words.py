@@ -1,0 +1,12 @@
+"""What server and client must spell alike where the protocol itself has no word for it."""
+
+OUTPUTS_LEFT_OUT = "outputs_left_out"
+"""The int64 parameter of an answer: how many outputs the model has beside those that were asked for."""
+
+
+def not_registered(region: str) -> str:
+    """The text of NOT_FOUND for shared memory that the server does not know.
+
+    By it a client tells memory that the server lost from an unknown model or layer: on a stream a text is all there is.
+    """
+    return f"no shared memory region is registered as '{region[:64]}'"
