@@ -71,6 +71,7 @@ class Variant:
         self._constants = constants
         self._options = options
         self._values = tuple(constants[name] for name in kernel.arg_names if name in constants)
+        self._compiled: Any = None
         self._launch: DirectLaunch | None = None
 
     def launch(self, programs: int, *arguments: object) -> None:
@@ -82,14 +83,15 @@ class Variant:
         """
         if self._launch is not None:
             self._launch(programs, arguments + self._values)
-            return
-        compiled = self._kernel[(programs,)](
-            *described(arguments), **self._constants, **self._options
-        )
-        # None in the interpreter, which has nothing compiled.
-        if compiled is not None:
+        elif self._compiled is not None:
             count = len(arguments) + len(self._values)
-            self._launch = direct_launch(compiled, count) or _launch_of(compiled)
+            self._launch = direct_launch(self._compiled, count) or _launch_of(self._compiled)
+            self._launch(programs, arguments + self._values)
+        else:
+            # None in the interpreter, which has nothing compiled.
+            self._compiled = self._kernel[(programs,)](
+                *described(arguments), **self._constants, **self._options
+            )
 
 
 def _launch_of(compiled: Any) -> DirectLaunch:

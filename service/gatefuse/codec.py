@@ -19,8 +19,9 @@ from gatefuse_protos import open_inference_pb2 as pb
 VERSION = "1"
 MODEL_DATATYPES = {"fp32": Datatype.FP32, "fp16": Datatype.FP16, "bf16": Datatype.BF16}
 MAX_ID_LENGTH = 256
-MAX_NAME_LENGTH = 256
 _MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+# What a model may be called on other servers: here it is only unknown.
+_NAME_ELSEWHERE = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _VERSION = re.compile(r"[0-9]{1,10}")
 
 
@@ -95,9 +96,7 @@ def find_model(models: Mapping[str, ServedModel], name: str, version: str) -> Se
 def check_name(name: str, version: str) -> None:
     """Raises InvalidRequest for a name or version that is none, NotFound for a name that no model here could have."""
     if not _MODEL_NAME.fullmatch(name):
-        # A name that other servers take is only unknown here.
-        is_name = name.isprintable() and 0 < len(name) <= MAX_NAME_LENGTH
-        if is_name:
+        if _NAME_ELSEWHERE.fullmatch(name):
             raise NotFound(f"no model is named '{name}': names match {_MODEL_NAME.pattern}")
         raise InvalidRequest("model", f"model_name must match {_MODEL_NAME.pattern}")
     if version and not _VERSION.fullmatch(version):

@@ -137,6 +137,7 @@ def test_a_right_request(datatype: Datatype, rows: int) -> None:
         ({"model": ""}, "model", "model_name must match"),
         ({"model": "ffn\n"}, "model", "model_name must match"),
         ({"model": "a" * 257}, "model", "model_name must match"),
+        ({"model": "../ffn"}, "model", "model_name must match"),
         ({"version": "latest"}, "model", "model_version must be"),
         ({"version": "-1"}, "model", "model_version must be"),
         ({"version": "１"}, "model", "model_version must be"),

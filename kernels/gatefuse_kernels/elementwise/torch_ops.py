@@ -78,6 +78,19 @@ APPLY: dict[str, Callable[..., torch.Tensor]] = {
 }
 """By the names of `OPERATIONS`; an operand is a tensor or a float, never all of them floats."""
 
+_GELU_IS_X = 100.0
+
+
+def _gelu(x: torch.Tensor) -> torch.Tensor:
+    result = functional.gelu(x)
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return result
+    # On some CPUs torch takes oneDNN's, to which that of infinity is NaN, and of the largest numbers infinity.
+    return torch.where(x > _GELU_IS_X, x, result)
+
+
+_APPLY_IN_FLOAT32 = APPLY | {"gelu": _gelu}
+
 
 def evaluate(
     program: Program, tensors: Mapping[str, torch.Tensor], *, in_float32: bool = False
@@ -99,8 +112,9 @@ def evaluate(
             return operand
         return tensors[operand] if isinstance(operand, str) else steps[operand]
 
+    apply = _APPLY_IN_FLOAT32 if in_float32 else APPLY
     for step in program.steps:
-        result = APPLY[step.op](*map(value, step.operands))
+        result = apply[step.op](*map(value, step.operands))
         is_cast = in_float32 and step.op in CASTS
         steps.append(_rounded_for_good(result).float() if is_cast else result)
     return [value(result) for result in program.results]

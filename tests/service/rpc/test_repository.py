@@ -98,7 +98,7 @@ async def test_a_load_and_an_unload_are_passed_on(controlled: ControlledBed) -> 
         ("RepositoryIndex", {"repository_name": "r"}, grpc.StatusCode.UNIMPLEMENTED),
         ("RepositoryModelLoad", {"repository_name": "r", "model_name": "ffn"}, grpc.StatusCode.UNIMPLEMENTED),
         ("RepositoryModelUnload", {"repository_name": "r", "model_name": "ffn"}, grpc.StatusCode.UNIMPLEMENTED),
-        ("RepositoryModelLoad", {"model_name": "../etc"}, grpc.StatusCode.NOT_FOUND),
+        ("RepositoryModelLoad", {"model_name": "../etc"}, INVALID),
         ("RepositoryModelLoad", {"model_name": ""}, INVALID),
         ("RepositoryModelLoad", {"model_name": "ffn", "parameters": {"nonsense": _text("")}}, INVALID),
         (
