@@ -39,7 +39,7 @@ serve: $(SERVER) compiler ## serve CONFIG until Ctrl-C or SIGTERM
 
 .PHONY: test
 test: $(TOOLS) compiler ## every test that this machine can run
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: gpu-test
 gpu-test: $(TOOLS) compiler ## the kernels on this machine's GPU
