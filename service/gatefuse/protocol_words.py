@@ -1,5 +1,7 @@
 """What server and client must spell alike where the protocol itself has no word for it."""
 
+import re
+
 OUTPUTS_LEFT_OUT = "outputs_left_out"
 """The int64 parameter of an answer: how many outputs the model has beside those that were asked for."""
 
@@ -10,3 +12,11 @@ def not_registered(region: str) -> str:
     By it a client tells memory that the server lost from an unknown model or layer: on a stream a text is all there is.
     """
     return f"no shared memory region is registered as '{region[:64]}'"
+
+
+_CLIENTS_REGION = re.compile(r"gatefuse-[0-9]+-[0-9a-f]{32}")
+
+
+def is_clients_region(name: str) -> bool:
+    """Whether our own client made a region: it takes the object's name away only when it is done with the memory."""
+    return _CLIENTS_REGION.fullmatch(name) is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -374,3 +376,20 @@ def test_our_clients_leave_no_region_at_the_server(service: Service, clients: li
             client.infer("gate", {"a": a, "b": b})
         asyncio.run(ask())
     assert not clients[0].get_system_shared_memory_status().regions
+
+
+def test_a_process_that_ends_without_a_word_leaves_no_region(
+    service: Service, clients: list[Client]
+) -> None:
+    program = f"""
+import gatefuse, numpy as np
+a = np.ones((1000, 100), np.float32)
+client = gatefuse.Client({service.url!r})
+client.infer("gate", {{"a": a, "b": a}})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    wait_until(
+        lambda: not clients[0].get_system_shared_memory_status().regions,
+        10,
+        "the region is dropped",
+    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
 from gatefuse.errors import InvalidRequest
+from gatefuse.protocol_words import is_clients_region
 
 if TYPE_CHECKING:
     from gatefuse.shared_memory.cuda import CudaRegion
@@ -40,6 +41,11 @@ class SystemRegion:
     def __repr__(self) -> str:
         """The name and the size."""
         return f"SystemRegion({self.name!r}, {self.byte_size} bytes)"
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it was our own client's, and the client has ended, or is done with it, and did not say so."""
+        return is_clients_region(self.name) and os.fstat(self.fd).st_nlink == 0
 
     def read_into(self, start: int, target: memoryview) -> None:
         """Fills `target` with the bytes from `start` on.

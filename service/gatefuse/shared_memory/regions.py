@@ -6,7 +6,7 @@ from typing import Any
 from gatefuse.errors import InvalidRequest, NotFound, Unsupported
 from gatefuse.protocol_words import not_registered
 from gatefuse.shared_memory.cuda import CudaRegion
-from gatefuse.shared_memory.region import Region, RegionSlice, open_registered
+from gatefuse.shared_memory.region import Region, RegionSlice, SystemRegion, open_registered
 from gatefuse.shared_memory.registry import Registry, Version
 
 REGION = "shared_memory_region"
@@ -43,8 +43,13 @@ class Regions:
         return region
 
     def sweep(self) -> None:
-        """Closes what is not registered any more, wherever that was said, and that no request uses."""
-        for name, (version, _) in tuple(self._open.items()):
+        """Closes what is not registered any more, wherever that was said, and what a client left behind.
+
+        A request that uses a region keeps it open.
+        """
+        for name, (version, region) in tuple(self._open.items()):
+            if isinstance(region, SystemRegion) and region.is_abandoned:
+                self.registry.remove(name)
             if self.registry.version(name) != version:
                 del self._open[name]
 

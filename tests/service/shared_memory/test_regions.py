@@ -224,6 +224,39 @@ def test_off_and_unknown(regions: Regions) -> None:
         region_slice(_parameters().parameters, "x", 0, regions)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_left"),
+    [(f"gatefuse-12-{'0a' * 16}", False), ("rows", True), ("gatefuse-12-0a", True)],
+)
+def test_what_our_own_client_left_behind_is_closed(
+    shm: Shm, regions: Regions, name: str, is_left: bool
+) -> None:
+    """Another one's region may go on being used when its object has no name any more."""
+    regions.registry.add(shm.registration(name))
+    fd = _fd_of(regions, name)
+    regions.sweep()
+    assert regions.registry.get(name)
+    shm.path.unlink()
+    regions.sweep()
+    gc.collect()
+    assert (regions.registry.get(name) is not None) is is_left
+    assert _is_open(fd) is is_left
+
+
+def _fd_of(regions: Regions, name: str) -> int:
+    region = regions.find(name)
+    assert isinstance(region, SystemRegion)
+    return region.fd
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
 def _in_place(offsets: dict[str, tuple[int, ...]]) -> pb.ModelInferRequest:
     """A request of two rows whose tensors lie in region r at these offsets."""
     request = pb.ModelInferRequest(model_name="pair")
