@@ -23,7 +23,7 @@ from gatefuse.transport.aio_stream import AioStream
 from gatefuse.transport.asynchronous import AioTransport
 from gatefuse.transport.deadline import Deadline
 from gatefuse.transport.inference import Inference
-from gatefuse.transport.retry import RetryPolicy
+from gatefuse.transport.retry import RetryPolicy, checked_policy
 from gatefuse.transport.sharing import UNREGISTER_S, Sharing
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -54,17 +54,17 @@ class AioClient:
                 calls in turn as long as they answer.
             timeout_s: Seconds that a call may take unless it says otherwise.
             credentials: For TLS; None for plain text.
-            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, which goes on until the
-                deadline, and ``gatefuse.NO_RETRY`` for not at all.
+            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, which goes on while the
+                deadline allows, and ``gatefuse.NO_RETRY`` for asking each endpoint once.
             shared_memory: Whether rows go through memory that the server shares: ``auto`` where they are many, the
                 server is on this host, has no other endpoint and allows it; ``on`` always, or the call fails; ``off``.
-                A request whose memory the server has lost is sent again in a message.
+                A request whose memory the server has lost, or whose model was changed, is sent again in a message.
 
         Raises:
-            TypeError: ``url`` is no text, or ``timeout_s`` no number.
+            TypeError: ``url`` is no text, ``timeout_s`` no number, or ``retry`` no policy.
             ValueError: ``url`` is none, ``timeout_s`` not positive or not finite, or the rest cannot be together.
         """
-        self._transport = AioTransport(url, credentials, timeout_s, retry or RetryPolicy())
+        self._transport = AioTransport(url, credentials, timeout_s, checked_policy(retry))
         self._sharing = Sharing(shared_memory, self._transport.endpoints)
         self._inference = Inference(self._sharing)
 
@@ -102,7 +102,7 @@ class AioClient:
             request = pb.ServerLiveRequest()
             return (await self._transport.call(rpcs.SERVER_LIVE, request, retry=False)).live
         except InferenceError as error:
-            return error.false_if_unavailable()
+            return error.false_if_unanswered()
 
     async def is_ready(self) -> bool:
         """Whether a server answers and all its models are ready."""
@@ -110,7 +110,7 @@ class AioClient:
             request = pb.ServerReadyRequest()
             return (await self._transport.call(rpcs.SERVER_READY, request, retry=False)).ready
         except InferenceError as error:
-            return error.false_if_unavailable()
+            return error.false_if_unanswered()
 
     async def metadata(self) -> ServerMetadata:
         """Returns the server's description."""
@@ -129,7 +129,7 @@ class AioClient:
             request = pb.ModelReadyRequest(name=name)
             return (await self._transport.call(rpcs.MODEL_READY, request, retry=False)).ready
         except InferenceError as error:
-            return error.false_if_unavailable()
+            return error.false_if_unanswered()
 
     async def model_metadata(self, name: str) -> ModelMetadata:
         """Returns the model's description."""

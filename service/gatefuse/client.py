@@ -23,7 +23,7 @@ from gatefuse.transport import rpcs
 from gatefuse.transport.blocking import Transport
 from gatefuse.transport.deadline import Deadline
 from gatefuse.transport.inference import Inference
-from gatefuse.transport.retry import RetryPolicy
+from gatefuse.transport.retry import RetryPolicy, checked_policy
 from gatefuse.transport.sharing import UNREGISTER_S, Sharing
 from gatefuse.transport.stream import Stream
 from gatefuse_protos import open_inference_pb2 as pb
@@ -60,17 +60,17 @@ class Client:
                 calls in turn as long as they answer.
             timeout_s: Seconds that a call may take unless it says otherwise.
             credentials: For TLS; None for plain text.
-            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, which goes on until the
-                deadline, and ``gatefuse.NO_RETRY`` for not at all.
+            retry: How calls that were refused are tried again; None for ``RetryPolicy()``, which goes on while the
+                deadline allows, and ``gatefuse.NO_RETRY`` for asking each endpoint once.
             shared_memory: Whether rows go through memory that the server shares: ``auto`` where they are many, the
                 server is on this host, has no other endpoint and allows it; ``on`` always, or the call fails; ``off``.
-                A request whose memory the server has lost is sent again in a message.
+                A request whose memory the server has lost, or whose model was changed, is sent again in a message.
 
         Raises:
-            TypeError: ``url`` is no text, or ``timeout_s`` no number.
+            TypeError: ``url`` is no text, ``timeout_s`` no number, or ``retry`` no policy.
             ValueError: ``url`` is none, ``timeout_s`` not positive or not finite, or the rest cannot be together.
         """
-        self._transport = Transport(url, credentials, timeout_s, retry or RetryPolicy())
+        self._transport = Transport(url, credentials, timeout_s, checked_policy(retry))
         self._sharing = Sharing(shared_memory, self._transport.endpoints)
         self._inference = Inference(self._sharing)
 
@@ -108,7 +108,7 @@ class Client:
             request = pb.ServerLiveRequest()
             return self._transport.call(rpcs.SERVER_LIVE, request, retry=False).live
         except InferenceError as error:
-            return error.false_if_unavailable()
+            return error.false_if_unanswered()
 
     def is_ready(self) -> bool:
         """Whether a server answers and all its models are ready."""
@@ -116,7 +116,7 @@ class Client:
             request = pb.ServerReadyRequest()
             return self._transport.call(rpcs.SERVER_READY, request, retry=False).ready
         except InferenceError as error:
-            return error.false_if_unavailable()
+            return error.false_if_unanswered()
 
     def metadata(self) -> ServerMetadata:
         """Returns the server's description."""
@@ -135,7 +135,7 @@ class Client:
             request = pb.ModelReadyRequest(name=name)
             return self._transport.call(rpcs.MODEL_READY, request, retry=False).ready
         except InferenceError as error:
-            return error.false_if_unavailable()
+            return error.false_if_unanswered()
 
     def model_metadata(self, name: str) -> ModelMetadata:
         """Returns the model's description."""

@@ -77,7 +77,7 @@ class Lease:
         view = self._region.view[start : start + size_bytes]
         return Place(self._region.name, start, view)
 
-    def answers(self, names: Sequence[str], size_bytes: int) -> Mapping[str, Place]:
+    def allocate_outputs(self, names: Sequence[str], size_bytes: int) -> Mapping[str, Place]:
         """Room for each output."""
         return {name: self.allocate(size_bytes) for name in names}
 
@@ -111,7 +111,7 @@ class RegionPool:
 
     @property
     def full(self) -> bool:
-        """True where no further region may be made."""
+        """True where no further region would be kept."""
         return len(self._all) >= MAX_REGIONS
 
     def take(self, size_bytes: int) -> Lease | None:
@@ -131,10 +131,13 @@ class RegionPool:
         return Lease(self, region)
 
     def give_back(self, region: Region) -> None:
-        """The region is free."""
+        """The region is free; one beyond those that are kept is dropped."""
         with self._lock:
-            if region in self._all:
+            is_kept = len(self._all) <= MAX_REGIONS
+            if is_kept and region in self._all:
                 self._free.append(region)
+        if not is_kept:
+            self.drop(region)
 
     def drop(self, region: Region) -> None:
         """The region is not to be used again; its name goes at once, its memory with the last who maps it."""
@@ -169,8 +172,8 @@ class RegionPool:
         with self._lock:
             return tuple(self._dropped)
 
-    def unregistered(self, name: str) -> None:
-        """The server knows a dropped region no more."""
+    def forget(self, name: str) -> None:
+        """The server knows a dropped region no more: it need not be told."""
         with self._lock:
             self._dropped.pop(name, None)
 

@@ -56,9 +56,9 @@ class InferenceError(Exception):
         """Makes one from what grpc or grpc.aio raised."""
         return cls(error.code(), error.details() or "no details")
 
-    def false_if_unavailable(self) -> bool:
-        """Returns False, what a question about its health answers of a server that is not there; else raises itself."""
-        if self.code is grpc.StatusCode.UNAVAILABLE:
+    def false_if_unanswered(self) -> bool:
+        """Returns False, what a question about its health answers of one that is away or hangs; else raises itself."""
+        if self.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return False
         raise self
 

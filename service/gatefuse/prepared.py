@@ -94,7 +94,7 @@ def prepared(
     first = next(iter(rows.values()))
     places, named = None, options.outputs
     if lease is not None:
-        places = lease.answers(outputs, math.prod(first.shape) * first.datatype.itemsize)
+        places = lease.allocate_outputs(outputs, math.prod(first.shape) * first.datatype.itemsize)
         named = outputs
     message = infer_request(model, rows, options.layer, named, options.parameters, places)
     return PreparedRequest(model, x, options, rows, message, first.shape, lease, places)

@@ -20,6 +20,32 @@ from gatefuse.transport.stream import Stream
 Server: TypeAlias = Client | Stream | str | Sequence[str]
 """A client, or one of its streams; or ``HOST:PORT``, or several, for a client to be made of."""
 
+
+class _Connection:
+    """What modules share: a client or stream that they were given, or a client that is made of addresses.
+
+    Copies share it too. One made of addresses is made anew where it is unpickled, once for all modules of a pickle.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._url = None if isinstance(server, Client | Stream) else server
+        self.client = server if isinstance(server, Client | Stream) else Client(server)
+
+    def close(self) -> None:
+        if self._url is not None:
+            self.client.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Connection:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._url is None:
+            raise TypeError(
+                "a remote MLP was given a client, which cannot be pickled: give it HOST:PORT"
+            )
+        return _Connection, (self._url,)
+
+
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -28,7 +54,7 @@ class RemoteMLP(nn.Module):
 
     def __init__(
         self,
-        client: Server,
+        client: Server | _Connection,
         model: str,
         layer: int | None = None,
         *,
@@ -44,26 +70,22 @@ class RemoteMLP(nn.Module):
             path: Where the module is in its model, such as ``model.layers.3.mlp``: errors name it.
         """
         super().__init__()
-        self._url = None if isinstance(client, Client | Stream) else client
-        self.client = _client_of(client)
+        self._connection = _shared(client)
         self.model = model
         self.layer = layer
         self.path = path
 
+    @property
+    def client(self) -> Client | Stream:
+        """What the module calls: what it was given, or the client that was made of addresses."""
+        return self._connection.client
+
     def close(self) -> None:
-        """Closes the connection that the module made; a client or stream that it was given stays open."""
-        if self._url is not None:
-            self.client.close()
+        """Closes a client that was made of addresses, for all modules and copies that share it.
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> RemoteMLP:
-        """A module without weights needs no connection of its own: copies share it, and leave it open."""
-        return RemoteMLP(self.client, self.model, self.layer, path=self.path)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Connects anew where it is unpickled. Raises TypeError for a module that was given a client or a stream."""
-        if self._url is None:
-            raise TypeError(f"{self._name} was given a client, which stays here: give it HOST:PORT")
-        return _unpickled, (self._url, self.model, self.layer, self.path)
+        A client or stream that the module was given stays open.
+        """
+        self._connection.close()
 
     def extra_repr(self) -> str:
         """Returns what torch prints between the module's brackets."""
@@ -73,7 +95,7 @@ class RemoteMLP(nn.Module):
         """Returns the MLP of ``x``: same shape, dtype and device.
 
         Args:
-            x: [..., H] float32, float16 or bfloat16; elements travel as they are.
+            x: [..., H] float32, float16 or bfloat16; elements travel as they are. No rows travel not at all.
 
         Raises:
             gatefuse.InferenceError: The call was not answered; the text names the module and the layer.
@@ -86,6 +108,8 @@ class RemoteMLP(nn.Module):
             )
         if x.dtype not in DTYPES:
             raise TypeError(f"{self._name} takes float32, float16 or bfloat16, not {x.dtype}")
+        if 0 in x.shape[:-1]:
+            return x.new_empty(x.shape)
         try:
             answer = self.client.infer(self.model, x, layer=self.layer)
             output: Tensor = self._awaited(answer).output
@@ -113,7 +137,8 @@ def replace_mlps(model: nn.Module, client: Server, name: str) -> tuple[int, ...]
     Args:
         model: A transformers model of the Llama kind. The weights of its MLPs are let go.
         client: What all layers then share: a client, one of its streams, or the server's ``HOST:PORT``, or several. A
-            client that is made here is the attribute ``client`` of every module that it replaces.
+            client that is made here is the attribute ``client`` of every module that it replaces, and ``close`` of
+            any of these closes it. Only with addresses the model can be pickled: it connects anew where it is loaded.
         name: The served model that holds the same layers.
 
     Returns:
@@ -137,7 +162,7 @@ def replace_mlps(model: nn.Module, client: Server, name: str) -> tuple[int, ...]
         raise ValueError(
             "no MLP found: no module has gate_proj and up_proj, or gate_up_proj, and down_proj"
         )
-    shared = _client_of(client)
+    shared = _shared(client)
     for layer, path in paths.items():
         parent, _, attribute = path.rpartition(".")
         remote = RemoteMLP(shared, name, layer, path=path)
@@ -145,12 +170,8 @@ def replace_mlps(model: nn.Module, client: Server, name: str) -> tuple[int, ...]
     return tuple(sorted(paths))
 
 
-def _client_of(server: Server) -> Client | Stream:
-    return server if isinstance(server, Client | Stream) else Client(server)
-
-
-def _unpickled(url: str | Sequence[str], model: str, layer: int | None, path: str) -> RemoteMLP:
-    return RemoteMLP(url, model, layer, path=path)
+def _shared(client: Server | _Connection) -> _Connection:
+    return client if isinstance(client, _Connection) else _Connection(client)
 
 
 def _is_gated_mlp(module: nn.Module) -> bool:

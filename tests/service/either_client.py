@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from gatefuse.aio_client import AioClient
@@ -32,7 +32,7 @@ class Loop:
 class Blocking:
     """The blocking client."""
 
-    def __init__(self, url: str, stream: bool, options: dict[str, Any]) -> None:
+    def __init__(self, url: str | Sequence[str], stream: bool, options: dict[str, Any]) -> None:
         self.client = Client(url, **options)
         self._stream = self.client.stream() if stream else None
 
@@ -54,11 +54,11 @@ class Blocking:
 class Asyncio:
     """The asyncio client."""
 
-    def __init__(self, url: str, stream: bool, options: dict[str, Any]) -> None:
+    def __init__(self, url: str | Sequence[str], stream: bool, options: dict[str, Any]) -> None:
         self._loop = Loop()
         self._loop.run(self._begin(url, stream, options))
 
-    async def _begin(self, url: str, stream: bool, options: dict[str, Any]) -> None:
+    async def _begin(self, url: str | Sequence[str], stream: bool, options: dict[str, Any]) -> None:
         self.client = AioClient(url, **options)
         self._stream = self.client.stream() if stream else None
 
@@ -85,7 +85,7 @@ Either = Blocking | Asyncio
 WAYS = ("blocking", "asyncio", "blocking stream", "asyncio stream")
 
 
-def connected(way: str, url: str, **options: Any) -> Either:
-    """Connects in one of WAYS; for a list of URLs too."""
+def connected(way: str, url: str | Sequence[str], **options: Any) -> Either:
+    """Connects in one of WAYS."""
     kind = Asyncio if way.startswith("asyncio") else Blocking
     return kind(url, way.endswith("stream"), options)

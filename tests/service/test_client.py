@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import socket
 import subprocess
 import sys
 import time
@@ -67,6 +68,25 @@ def test_nobody_there_is_not_live_and_not_ready() -> None:
         with pytest.raises(InferenceError) as caught:
             client.metadata()
     assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.fixture
+def hung_url() -> Iterator[str]:
+    """The address of a server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.asyncio
+async def test_one_that_hangs_is_not_live_and_not_ready(hung_url: str) -> None:
+    with Client(hung_url, timeout_s=0.3) as client:
+        assert not client.is_live()
+        assert not client.is_ready()
+        assert not client.model_ready("fused")
+    async with AioClient(hung_url, timeout_s=0.3) as aio_client:
+        assert not await aio_client.is_live()
+        assert not await aio_client.is_ready()
+        assert not await aio_client.model_ready("fused")
 
 
 @pytest.mark.parametrize("leading", [(), (1,), (5,), (2, 3), (0,), (2, 0)], ids=str)

@@ -28,7 +28,7 @@ def pool() -> RegionPool:
 def test_parts_do_not_touch(pool: RegionPool) -> None:
     lease = pool.add(Region(region_bytes(1001, 3)))
     first, second = lease.allocate(1001), lease.allocate(1001)
-    answers = lease.answers(["y"], 1001)
+    answers = lease.allocate_outputs(["y"], 1001)
     first.view[:] = b"a" * 1001
     second.view[:] = b"b" * 1001
     answers["y"].view[:] = b"c" * 1001
@@ -67,7 +67,7 @@ def test_a_region_without_an_answer_is_never_used_again(pool: RegionPool) -> Non
     assert pool.take(1) is None
     assert not _path(region).exists()
     assert list(pool.dropped) == [region.name]
-    pool.unregistered(region.name)
+    pool.forget(region.name)
     assert not pool.dropped
 
 

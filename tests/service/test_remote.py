@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,6 +43,14 @@ class GatedMlp(nn.Module):
 def _decoder(*, merged: bool) -> nn.Module:
     layers = nn.ModuleList(nn.ModuleDict({"mlp": GatedMlp(merged=merged)}) for _ in range(3))
     return nn.ModuleDict({"model": nn.ModuleDict({"layers": layers})})
+
+
+def _reloaded(module: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    loaded: nn.Module = torch.load(file, weights_only=False)  # noqa: TID251 (its own file)
+    return loaded
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -140,16 +149,46 @@ def test_copies(client: Client, fake_url: str) -> None:
     copied = copy.deepcopy(nn.ModuleList([module]))[0]
     assert isinstance(copied, RemoteMLP)
     assert torch.equal(copied(x), x)
-    copied.close()
-    assert torch.equal(module(x), x), "they share a connection"
-    make, *arguments = module.__reduce__()
-    again = make(*arguments[0])
+    assert copied.client is module.client, "a module without weights needs no connection of its own"
+    again = _reloaded(copied)
+    assert isinstance(again, RemoteMLP)
     assert torch.equal(again(x), x)
     assert repr(again) == repr(module)
     again.close()
-    module.close()
+    assert torch.equal(module(x), x)
+    copied.close()
+    with pytest.raises(InferenceError, match="CANCELLED"):
+        module(x)
+    given = RemoteMLP(client, "identity")
+    assert torch.equal(copy.deepcopy(given)(x), x)
     with pytest.raises(TypeError, match="was given a client"):
-        RemoteMLP(client, "identity").__reduce__()
+        torch.save(given, io.BytesIO())
+
+
+def test_a_model_with_an_address_is_copied_saved_and_closed(fake_url: str) -> None:
+    x = torch.ones(2, HIDDEN)
+    model = _decoder(merged=False)
+    replace_mlps(model, fake_url, "fused")
+    copied, loaded = copy.deepcopy(model), _reloaded(model)
+    paths = [f"model.layers.{layer}.mlp" for layer in range(3)]
+    truth = model.get_submodule(paths[1])(x)
+    for other in (copied, loaded):
+        assert torch.equal(other.get_submodule(paths[1])(x), truth)
+    assert len({id(loaded.get_submodule(path).client) for path in paths}) == 1
+    for other in (model, loaded):
+        first, last = other.get_submodule(paths[0]), other.get_submodule(paths[2])
+        assert isinstance(first, RemoteMLP)
+        first.close()
+        with pytest.raises(InferenceError, match="CANCELLED"):
+            last(x)
+
+
+def test_no_rows_ask_nobody() -> None:
+    x = torch.empty(2, 0, HIDDEN, dtype=torch.bfloat16)
+    module = RemoteMLP("127.0.0.1:1", "any")
+    output = module(x)
+    assert (output.shape, output.dtype) == (x.shape, x.dtype)
+    module.close()
 
 
 def test_layers_share_a_stream(client: Client) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from tests.service.either_client import WAYS, Either, connected
 from tests.service.sharing_server import SHM, Code, Refusal, SharingServer, sharing_server
 
+from gatefuse import client_memory
 from gatefuse.aio_client import AioClient
 from gatefuse.client import Client
 from gatefuse.client_memory import FROM_BYTES
@@ -192,6 +194,46 @@ def test_a_wrong_request_is_sent_once(server: SharingServer, connect: Connect) -
     with pytest.raises(InferenceError, match="no output"):
         client.infer("m", SMALL, outputs=["none"])
     assert server.calls.count("ModelInfer") == 1
+
+
+def test_a_model_that_changes_between_its_look_up_and_the_request(
+    server: SharingServer, connect: Connect
+) -> None:
+    client = connect()
+    server.delays_s["ModelInfer"] = 0.5
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(client.infer, "m", SMALL)
+        while "ModelInfer" not in server.calls:
+            time.sleep(0.01)
+        server.input = "renamed"
+        np.testing.assert_array_equal(answer.result(10).output, SMALL + 1)
+    assert server.calls == ["ModelMetadata", "ModelInfer"] * 2
+
+
+def test_one_that_cannot_register_now_gets_a_message(
+    server: SharingServer, connect: Connect
+) -> None:
+    client = connect()
+    server.registering = Refusal(Code.UNAVAILABLE, "not now")
+    begun_s = time.monotonic()
+    _check(client)
+    assert time.monotonic() - begun_s < 2
+    assert server.calls.count("SystemSharedMemoryRegister") == 1
+    assert server.on_the_wire == 1
+
+
+def test_memory_that_must_be_is_made_for_each_request_in_flight(
+    server: SharingServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_memory, "MAX_REGIONS", 1)
+    client = connect(shared_memory="on")
+    server.delays_s["ModelInfer"] = 0.5
+    with ThreadPoolExecutor(3) as pool:
+        answers = [pool.submit(client.infer, "m", SMALL + k) for k in range(3)]
+        for k, answer in enumerate(answers):
+            np.testing.assert_array_equal(answer.result(10).output, SMALL + k + 1)
+    assert server.calls.count("SystemSharedMemoryRegister") == 3
+    assert (server.on_the_wire, len(_ours())) == (0, 1)
 
 
 def test_a_refusal_that_passes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import SupportsIndex, TypeAlias
 
@@ -17,6 +18,7 @@ from gatefuse.transport.asynchronous import AioTransport
 from gatefuse.transport.deadline import Deadline
 from gatefuse.transport.inference import Inference
 from gatefuse.transport.pending import Pending, answer_of, broken
+from gatefuse.transport.retry import SILENCE, Failure
 from gatefuse.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call, advance
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -28,6 +30,8 @@ class AioConnection:
 
     def __init__(self, transport: AioTransport) -> None:
         """Opens the call on the transport's next endpoint."""
+        self.is_silent = False
+        self._heard_s = float("-inf")
         self._transport = transport
         self._pending: Pending[_Answer] = Pending()
         self._requests: asyncio.Queue[pb.ModelInferRequest | None] = asyncio.Queue()
@@ -45,6 +49,17 @@ class AioConnection:
         message.id = self._pending.add(future)
         self._requests.put_nowait(message)
         return future
+
+    def waited_too_long(self, sent_s: float) -> None:
+        """A request that was sent then is given up: where nothing was heard since, the server seems to hang."""
+        if sent_s >= self._heard_s:
+            self.is_silent = True
+            self._transport.stream_failed(self._endpoint, SILENCE)
+
+    def cancel_if_idle(self) -> None:
+        """Ends the call, without waiting for its end, if nobody waits for an answer."""
+        if all(waiter.done() for waiter in self._pending.waiters()):
+            self._call.cancel()
 
     async def finish(self) -> None:
         """Says that there are no more requests, and ends the call.
@@ -69,10 +84,11 @@ class AioConnection:
         error = broken(grpc.StatusCode.UNAVAILABLE, "the server closed it")
         try:
             async for response in self._call:
+                self._heard_s, self.is_silent = time.monotonic(), False
                 self._transport.answered(self._endpoint)
                 self._hand_out(response)
         except grpc.aio.AioRpcError as failure:
-            self._transport.stream_failed(self._endpoint, failure)
+            self._transport.stream_failed(self._endpoint, Failure.of(failure))
             error = broken(failure.code(), failure.details())
         except asyncio.CancelledError:
             # grpc.aio raises this in the reader of a call that was cancelled, by us.
@@ -93,7 +109,8 @@ class AioStream:
     """Requests that share one call; answers come as they are ready, in any order.
 
     A stream that broke is opened again by the next request, on another endpoint if there is one; requests that were
-    in flight then fail with InferenceError.
+    in flight then fail with InferenceError. Where one waited too long, and nothing was heard of the server meanwhile,
+    the next ones go to another endpoint, if there is one, and those in flight wait on.
     """
 
     def __init__(self, transport: AioTransport, inference: Inference) -> None:
@@ -101,6 +118,7 @@ class AioStream:
         self._transport = transport
         self._inference = inference
         self._connection: AioConnection | None = None
+        self._silent: list[AioConnection] = []  # to servers that seem to hang
         self._in_flight: set[asyncio.Future[None]] = set()
         self._closed = False
 
@@ -166,25 +184,36 @@ class AioStream:
             return
         if wait and self._in_flight:
             await asyncio.wait(self._in_flight, timeout=self._transport.timeout_s)
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if wait:
-            await connection.finish()
-        else:
-            await connection.cancel()
+        connections = (
+            self._silent if self._connection is None else [*self._silent, self._connection]
+        )
+        self._silent, self._connection = [], None
+        for connection in connections:
+            if wait:
+                await connection.finish()
+            else:
+                await connection.cancel()
 
     async def _answer_to(self, call: Call, deadline: Deadline) -> Message | InferenceError:
         if call.rpc is not MODEL_INFER:
             return await self._transport.answer_to(call, deadline)
         assert isinstance(call.request, pb.ModelInferRequest)
+        connection, sent_s = self._open(), time.monotonic()
         try:
-            return await asyncio.wait_for(self._open().send(call.request), deadline.left_s())
+            return await asyncio.wait_for(connection.send(call.request), deadline.left_s())
         except TimeoutError:
+            connection.waited_too_long(sent_s)
             text = f"no answer on the stream within {deadline.timeout_s:g} s"
             return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text)
 
     def _open(self) -> AioConnection:
+        if self._connection is not None and self._transport.endpoints > 1:
+            if self._connection.is_silent:
+                self._silent.append(self._connection)
+                self._connection = None
+            for silent in self._silent:
+                silent.cancel_if_idle()
+            self._silent = [each for each in self._silent if not each.ended]
         if self._connection is None or self._connection.ended:
             # Of the requests that were in flight when the stream was closed, one has to be sent again.
             if self._closed:

@@ -87,9 +87,8 @@ class AioTransport:
     async def answer_to(self, call: Call, deadline: Deadline) -> Message | InferenceError:
         """What comes of a call, an error included."""
         try:
-            response: Message = await self.call(
-                *(call.rpc, call.request, min(deadline.left_s(), call.at_most_s)), retry=call.retry
-            )
+            timeout_s = min(deadline.left_s(), call.at_most_s)
+            response: Message = await self.call(call.rpc, call.request, timeout_s, retry=call.retry)
         except InferenceError as error:
             return error
         return response
@@ -147,9 +146,9 @@ class AioTransport:
         """An answer came: the endpoint is ready."""
         self._balancer.succeeded(endpoint)
 
-    def stream_failed(self, endpoint: int, error: grpc.aio.AioRpcError) -> None:
+    def stream_failed(self, endpoint: int, failure: Failure) -> None:
         """A stream on that endpoint failed: the next one is opened elsewhere, if there is an elsewhere."""
-        self._balancer.failed(endpoint, Failure.of(error), time.monotonic())
+        self._balancer.failed(endpoint, failure, time.monotonic())
 
     async def _wait(self, wait_s: float) -> None:
         """Waits so long, or until the client is closed."""

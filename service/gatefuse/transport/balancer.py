@@ -15,8 +15,9 @@ LONGEST_REST_S = 10.0
 class Balancer:
     """Round robin over the endpoints that are ready, as far as the calls so far tell.
 
-    An endpoint rests after a failure that says that it cannot answer now; the first call after the rest tries it, and
-    an answer makes it ready again. Not safe for threads: the caller holds a lock.
+    An endpoint rests after a failure that says that it cannot answer now, and after a call that it let wait until the
+    deadline; the first call after the rest tries it, and an answer makes it ready again. Not safe for threads: the
+    caller holds a lock.
     """
 
     def __init__(self, count: int) -> None:
@@ -52,8 +53,8 @@ class Balancer:
         self._rest_until_s[endpoint] = float("-inf")
 
     def failed(self, endpoint: int, failure: Failure, now_s: float) -> None:
-        """Lets the endpoint rest, if the failure says that it cannot answer now."""
-        if not failure.may_pass:
+        """Lets the endpoint rest, if it did not answer or said that it cannot now."""
+        if not failure.rests:
             return
         self._failures[endpoint] += 1
         doublings = min(self._failures[endpoint] - 1, 16)
@@ -92,7 +93,7 @@ class Attempts:
         It is if another attempt would not help, all are used up, or the wait would outlast the deadline.
         """
         self._balancer.failed(endpoint, failure, now_s)
-        if not failure.is_local or now_s >= self._deadline_s:
+        if not failure.others_may_answer or now_s >= self._deadline_s:
             return None
         self._tried.add(endpoint)
         self._may_pass |= failure.may_pass
@@ -108,7 +109,7 @@ class Attempts:
         self._tried.clear()
         self._may_pass = False
         self._rounds += 1
-        if self._policy.max_attempts is not None and self._rounds >= self._policy.max_attempts:
+        if self._policy.max_rounds is not None and self._rounds >= self._policy.max_rounds:
             return None
         wait_s = backoff_s(self._policy, self._rounds, failure.pushback_s, self._dice())
         if now_s + wait_s >= self._deadline_s:

@@ -97,9 +97,8 @@ class Transport:
     def answer_to(self, call: Call, deadline: Deadline) -> Message | InferenceError:
         """What comes of a call, an error included."""
         try:
-            response: Message = self.call(
-                *(call.rpc, call.request, min(deadline.left_s(), call.at_most_s)), retry=call.retry
-            )
+            timeout_s = min(deadline.left_s(), call.at_most_s)
+            response: Message = self.call(call.rpc, call.request, timeout_s, retry=call.retry)
         except InferenceError as error:
             return error
         return response
@@ -171,10 +170,10 @@ class Transport:
             with self._lock:
                 self._balancer.succeeded(endpoint)
 
-    def stream_failed(self, endpoint: int, error: grpc.RpcError) -> None:
+    def stream_failed(self, endpoint: int, failure: Failure) -> None:
         """A stream on that endpoint failed: the next one is opened elsewhere, if there is an elsewhere."""
         with self._lock:
-            self._balancer.failed(endpoint, Failure.of(error), time.monotonic())
+            self._balancer.failed(endpoint, failure, time.monotonic())
 
     def _channel(self, endpoint: int) -> grpc.Channel:
         with self._lock:

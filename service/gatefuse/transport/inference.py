@@ -31,8 +31,7 @@ class Inference:
 
     def infer(self, model: str, x: Arrays, options: InferOptions) -> Steps[Result]:
         """Runs a model. Raises as ``Client.infer``."""
-        believed = self._known.get(model)
-        request = yield from self._prepare(model, x, options)
+        request, believed = yield from self._prepare(model, x, options)
         try:
             try:
                 response = yield Call(MODEL_INFER, request.message)
@@ -51,11 +50,14 @@ class Inference:
         response = yield Call(MODEL_INFER, again.message)
         return again.read(response)
 
-    def _prepare(self, model: str, x: Arrays, options: InferOptions) -> Steps[PreparedRequest]:
+    def _prepare(
+        self, model: str, x: Arrays, options: InferOptions
+    ) -> Steps[tuple[PreparedRequest, ModelMetadata | None]]:
+        """The request, and what it believes of the model; None where all its names are the caller's."""
         given = described(x, options.datatype)
         is_unnamed = "" in given.arrays
         is_shared = self._sharing.is_worthwhile(given.tensor_bytes * len(given.arrays))
-        input_name, outputs = "", options.outputs or ()
+        input_name, outputs, metadata = "", options.outputs or (), None
         if is_unnamed or (is_shared and not outputs):
             metadata = self._known.get(model) or (yield from self._look_up(model))
             input_name = single_input(metadata) if is_unnamed else ""
@@ -67,7 +69,7 @@ class Inference:
         try:
             packed = given.packed() if lease is None else given.placed(lease.allocate)
             rows: dict[str, Rows] = {name or input_name: each for name, each in packed.items()}
-            return prepared(model, x, options, rows, lease, outputs)
+            return prepared(model, x, options, rows, lease, outputs), metadata
         except BaseException:
             if lease is not None:
                 lease.drop()
@@ -81,14 +83,14 @@ class Inference:
             _is_lost(request.lease.region_name, error) or self._sharing.allows_message(error)
         ):
             return request.in_a_message()
-        # What was looked up for this very request is no older than the server's refusal.
+        # Names that were looked up for this very request count too: the model may have changed since.
         if error.code is not grpc.StatusCode.INVALID_ARGUMENT or believed is None:
             return None
         if not request.names_are_believed:
             return None
         found = self._known.get(request.model)
         if found is None or found is believed:
-            self._known.pop(request.model, None)
+            # Until there is an answer other requests go on with what was believed: they need not wait for it.
             try:
                 found = yield from self._look_up(request.model)
             except InferenceError:

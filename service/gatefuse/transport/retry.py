@@ -9,39 +9,53 @@ from typing import Any
 import grpc
 
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
+# What gRPC itself says of a deadline that passed here; servers of ours have texts of their own.
+_OWN_DEADLINE = "Deadline Exceeded"
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How long a call that changes nothing is tried, and the waits between: each ``factor`` times the one before.
 
-    A call whose server is away for long asks each endpoint about once in ``longest_wait_s`` until its deadline.
+    A call whose server is away for long asks each endpoint about once in ``longest_wait_s``. It fails with the last
+    refusal where the next wait would outlast its deadline.
 
     Attributes:
-        max_attempts: Rounds over the endpoints, the first included; 1 never waits, None goes on until the deadline.
+        max_rounds: Rounds over the endpoints, the first included: 1 asks each once and never waits, None goes on while
+            the deadline allows.
         first_wait_s: The wait after the first round, in seconds.
         longest_wait_s: No wait is longer, unless the server asks for it.
         factor: Growth of the wait from round to round.
     """
 
-    max_attempts: int | None = None
+    max_rounds: int | None = None
     first_wait_s: float = 0.1
     longest_wait_s: float = 2.0
     factor: float = 2.0
 
     def __post_init__(self) -> None:
         """Raises ValueError for a policy that cannot be kept."""
-        if self.max_attempts is not None and self.max_attempts < 1:
-            raise ValueError(f"max_attempts must be at least 1, or None, not {self.max_attempts}")
+        if self.max_rounds is not None and self.max_rounds < 1:
+            raise ValueError(f"max_rounds must be at least 1, or None, not {self.max_rounds}")
         if not 0 < self.first_wait_s <= self.longest_wait_s:
             raise ValueError("waits must be positive, and the first no longer than the longest")
         if self.factor < 1:
             raise ValueError(f"factor must be at least 1, not {self.factor}")
 
 
-NO_RETRY = RetryPolicy(max_attempts=1)
+# Each endpoint once.
+NO_RETRY = RetryPolicy(max_rounds=1)
 # For who sits before a terminal: a wrong address is told within about a second.
-SHORT_RETRY = RetryPolicy(max_attempts=5)
+SHORT_RETRY = RetryPolicy(max_rounds=5)
+
+
+def checked_policy(retry: Any) -> RetryPolicy:
+    """Returns the policy that a client is given, None for the usual one. Raises TypeError for anything else."""
+    if retry is None:
+        return RetryPolicy()
+    if not isinstance(retry, RetryPolicy):
+        raise TypeError(f"retry must be a RetryPolicy, such as gatefuse.NO_RETRY, not {retry!r}")
+    return retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +66,21 @@ class Failure:
         code: The gRPC status.
         pushback_s: The seconds after which the server wants to be asked again; negative for never, None if it does
             not say.
+        is_silence: The deadline passed here, and nothing was heard of the server.
     """
 
     code: grpc.StatusCode
     pushback_s: float | None = None
+    is_silence: bool = False
 
     @classmethod
     def of(cls, error: Any) -> Failure:
         """Reads what grpc or grpc.aio raised."""
-        return cls(error.code(), read_pushback_s(error.trailing_metadata()))
+        code = error.code()
+        is_silence = code is grpc.StatusCode.DEADLINE_EXCEEDED and (
+            (error.details() or "").startswith(_OWN_DEADLINE)
+        )
+        return cls(code, read_pushback_s(error.trailing_metadata()), is_silence)
 
     @property
     def is_final(self) -> bool:
@@ -70,10 +90,15 @@ class Failure:
     @property
     def may_pass(self) -> bool:
         """Whether the same call may be answered by the same server, later."""
-        return self.is_local and not self.is_final
+        return self.others_may_answer and not self.is_final
 
     @property
-    def is_local(self) -> bool:
+    def rests(self) -> bool:
+        """Whether the next calls had better go to another server."""
+        return self.may_pass or self.is_silence
+
+    @property
+    def others_may_answer(self) -> bool:
         """Whether the same call may be answered by another server, now.
 
         RESOURCE_EXHAUSTED is also what a message above the size limit gets, whenever it comes and wherever: only a
@@ -82,6 +107,10 @@ class Failure:
         if self.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             return self.pushback_s is not None and not self.is_final
         return self.code is grpc.StatusCode.UNAVAILABLE
+
+
+# Of a request on a stream that outlasted its deadline, with nothing heard on the stream since it was sent.
+SILENCE = Failure(grpc.StatusCode.DEADLINE_EXCEEDED, is_silence=True)
 
 
 def read_pushback_s(metadata: Iterable[tuple[str, str | bytes]] | None) -> float | None:

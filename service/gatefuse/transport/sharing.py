@@ -64,10 +64,11 @@ class Sharing:
         lease = self._pool.add(region)
         try:
             yield from self.unregister()
-            yield Call(REGISTER_MEMORY, region.registration())
+            # Where a message does as well, a server that cannot register it now is not worth a wait.
+            yield Call(REGISTER_MEMORY, region.registration(), retry=self._required)
         except InferenceError as error:
             lease.drop()
-            self._refused(region, error)
+            self._take_refusal(region, error)
             return None
         except BaseException:
             lease.drop()
@@ -90,7 +91,7 @@ class Sharing:
             except InferenceError as error:
                 if error.code is not grpc.StatusCode.UNIMPLEMENTED:
                     return
-            self._pool.unregistered(name)
+            self._pool.forget(name)
 
     def close(self) -> None:
         """Drops all regions."""
@@ -98,7 +99,7 @@ class Sharing:
 
     def _make(self, size_bytes: int) -> Region | None:
         self._pool.make_room()
-        if self._pool.full:
+        if self._pool.full and not self._required:
             return None
         try:
             return Region(size_bytes)
@@ -109,9 +110,9 @@ class Sharing:
             self._rest()
             return None
 
-    def _refused(self, region: Region, error: InferenceError) -> None:
+    def _take_refusal(self, region: Region, error: InferenceError) -> None:
         if error.code in _REFUSALS:
-            self._pool.unregistered(region.name)
+            self._pool.forget(region.name)
             self._rest()
         if self._required:
             raise error

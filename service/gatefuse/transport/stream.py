@@ -20,7 +20,9 @@ class Stream:
     """Requests that share one call; answers come as they are ready, in any order. Safe for threads.
 
     A stream that broke is opened again by the next request, on another endpoint if there is one; requests that were
-    in flight then fail with InferenceError. A forked child needs a stream of its own.
+    in flight then fail with InferenceError. Where one waited too long, and nothing was heard of the server meanwhile,
+    the next ones go to another endpoint, if there is one, and those in flight wait on. A forked child needs a stream of
+    its own.
     """
 
     def __init__(self, transport: Transport, inference: Inference) -> None:
@@ -30,6 +32,7 @@ class Stream:
         self._maker = Maker("this stream")
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._silent: list[Connection] = []  # to servers that seem to hang
         self._closed = False
 
     def __enter__(self) -> Stream:
@@ -56,10 +59,14 @@ class Stream:
         timeout_s: float | None = None,
         parameters: Mapping[str, ParameterValue] | None = None,
     ) -> Future[Result]:
-        """Sends a request and returns at once; arguments are as for ``Client.infer``.
+        """Sends a request and returns without its answer; arguments are as for ``Client.infer``.
+
+        Before it returns it asks for the names of a model that the client does not know, and registers memory for large
+        rows where none is free: then it waits for the server.
 
         Returns:
-            A future of the result. It raises InferenceError where there is no answer: DEADLINE_EXCEEDED after
+            A future of the result. Its callbacks run on a thread that the stream needs: they must not wait for other
+            answers of this stream. It raises InferenceError where there is no answer: DEADLINE_EXCEEDED after
             ``timeout_s``, UNKNOWN where the server does not tell, since the protocol's stream carries only a text.
 
         Raises:
@@ -86,18 +93,24 @@ class Stream:
         return waiter.future
 
     def close(self, *, wait: bool = True) -> None:
-        """Ends the stream, after the answers still due or, where ``wait`` is False, at once."""
+        """Ends the stream, after the answers still due or, where ``wait`` is False, at once.
+
+        In a callback of one of its futures it returns at once, and the stream ends so on a thread of its own.
+        """
         if not self._maker.is_here:
             return
         with self._lock:
             self._closed = True
-            connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        if wait:
-            connection.finish(self._transport.timeout_s)
-        else:
-            connection.cancel()
+            connections = (
+                self._silent if self._connection is None else [*self._silent, self._connection]
+            )
+            self._silent, self._connection = [], None
+        deadline = self._transport.deadline()
+        for connection in connections:
+            if wait:
+                connection.finish(deadline.left_s())
+            else:
+                connection.cancel()
 
     def _check(self) -> None:
         self._maker.check()
@@ -107,6 +120,13 @@ class Stream:
     def _open(self) -> Connection:
         with self._lock:
             self._check()
+            if self._connection is not None and self._transport.endpoints > 1:
+                if self._connection.is_silent:
+                    self._silent.append(self._connection)
+                    self._connection = None
+                for silent in self._silent:
+                    silent.cancel_if_idle()
+                self._silent = [each for each in self._silent if not each.ended]
             if self._connection is None or self._connection.ended:
                 self._connection = Connection(self._transport)
             return self._connection

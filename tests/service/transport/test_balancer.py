@@ -20,7 +20,7 @@ from gatefuse.transport.retry import NO_RETRY, Failure, RetryPolicy
 AWAY = Failure(grpc.StatusCode.UNAVAILABLE)
 NEVER = Failure(grpc.StatusCode.UNAVAILABLE, -1.0)
 WRONG = Failure(grpc.StatusCode.INVALID_ARGUMENT)
-POLICY = RetryPolicy(max_attempts=3, first_wait_s=0.1, longest_wait_s=1.0)
+POLICY = RetryPolicy(max_rounds=3, first_wait_s=0.1, longest_wait_s=1.0)
 
 
 def _attempts(
@@ -61,6 +61,16 @@ def test_servers_push_back_is_the_rest() -> None:
     balancer.failed(0, Failure(grpc.StatusCode.RESOURCE_EXHAUSTED, 3.0), now_s=0.0)
     assert [balancer.pick(2.9) for _ in range(2)] == [1, 1]
     assert {balancer.pick(3.0) for _ in range(2)} == {0, 1}
+
+
+def test_a_server_that_lets_calls_wait_rests() -> None:
+    balancer = Balancer(2)
+    silence = Failure(grpc.StatusCode.DEADLINE_EXCEEDED, is_silence=True)
+    balancer.failed(0, silence, now_s=0.0)
+    balancer.failed(0, silence, now_s=0.0)
+    assert [balancer.pick(2 * FIRST_REST_S - 1e-6) for _ in range(2)] == [1, 1]
+    balancer.failed(1, Failure(grpc.StatusCode.DEADLINE_EXCEEDED), now_s=0.0)
+    assert balancer.pick(0.0) == 1, "it answered"
 
 
 def test_wrong_request_says_nothing_about_the_endpoint() -> None:

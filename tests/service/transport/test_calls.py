@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -23,21 +23,23 @@ Code = grpc.StatusCode
 Step = tuple[Code, str | None]
 """A status, and the push-back in milliseconds."""
 
-POLICY = RetryPolicy(max_attempts=4, first_wait_s=0.02, longest_wait_s=0.05)
+POLICY = RetryPolicy(max_rounds=4, first_wait_s=0.02, longest_wait_s=0.05)
 AWAY: Step = (Code.UNAVAILABLE, None)
 
 
 class Scripted:
     """A server that fails step by step, and answers when its script has no more."""
 
-    def __init__(self, name: str, script: list[Step]) -> None:
+    def __init__(self, name: str, script: list[Step], hangs_s: float) -> None:
         self.calls = 0
         self.url = ""
         self._name = name
         self._script = iter(script)
+        self._hangs_s = hangs_s
 
     def answer(self, request: Any, context: Any) -> pb.ServerMetadataResponse:
         self.calls += 1
+        time.sleep(self._hangs_s)
         code, pushback = next(self._script, (Code.OK, None))
         if code is not Code.OK:
             if pushback is not None:
@@ -47,8 +49,8 @@ class Scripted:
 
 
 @contextmanager
-def _server(script: list[Step], name: str = "one") -> Iterator[Scripted]:
-    scripted = Scripted(name, script)
+def _server(script: list[Step], name: str = "one", hangs_s: float = 0.0) -> Iterator[Scripted]:
+    scripted = Scripted(name, script, hangs_s)
     handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
         scripted.answer,
         request_deserializer=pb.ServerMetadataRequest.FromString,
@@ -66,23 +68,29 @@ def _server(script: list[Step], name: str = "one") -> Iterator[Scripted]:
 
 
 def _blocking(
-    urls: list[str], calls: int = 1, policy: RetryPolicy = POLICY, **options: Any
+    urls: list[str], calls: int = 1, policy: RetryPolicy = POLICY, may_fail: int = 0, **options: Any
 ) -> list[str]:
     transport = Transport(urls, None, 5.0, policy)
     try:
         request = pb.ServerMetadataRequest()
+        for _ in range(may_fail):
+            with suppress(InferenceError):
+                transport.call(rpcs.SERVER_METADATA, request, **options)
         return [transport.call(rpcs.SERVER_METADATA, request, **options).name for _ in range(calls)]
     finally:
         transport.close()
 
 
 def _awaited(
-    urls: list[str], calls: int = 1, policy: RetryPolicy = POLICY, **options: Any
+    urls: list[str], calls: int = 1, policy: RetryPolicy = POLICY, may_fail: int = 0, **options: Any
 ) -> list[str]:
     async def run() -> list[str]:
         transport = AioTransport(urls, None, 5.0, policy)
         try:
             request = pb.ServerMetadataRequest()
+            for _ in range(may_fail):
+                with suppress(InferenceError):
+                    await transport.call(rpcs.SERVER_METADATA, request, **options)
             return [
                 (await transport.call(rpcs.SERVER_METADATA, request, **options)).name
                 for _ in range(calls)
@@ -170,6 +178,20 @@ def test_calls_fail_over_and_leave_the_one_that_failed_alone(call: Call) -> None
     with _server([(Code.UNAVAILABLE, "60000")], "one") as first, _server([], "two") as second:
         assert call([first.url, second.url], calls=6) == ["two"] * 6
         assert (first.calls, second.calls) == (1, 6)
+
+
+@both
+def test_one_that_hangs_is_left_alone(call: Call) -> None:
+    with _server([], "one", hangs_s=1.0) as first, _server([], "two") as second:
+        assert call([first.url, second.url], 4, timeout_s=0.4, may_fail=1) == ["two"] * 4
+        assert (first.calls, second.calls) == (1, 4)
+
+
+@both
+def test_one_that_says_that_it_was_late_takes_its_turn(call: Call) -> None:
+    late: list[Step] = [(Code.DEADLINE_EXCEEDED, None)]
+    with _server(late, "one") as first, _server([], "two") as second:
+        assert call([first.url, second.url], 2, may_fail=1) == ["two", "one"]
 
 
 @both

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 
+from gatefuse.aio_client import AioClient
+from gatefuse.client import Client
 from gatefuse.transport.retry import Failure, RetryPolicy, backoff_s, read_pushback_s
 
 Code = grpc.StatusCode
-POLICY = RetryPolicy(max_attempts=9, first_wait_s=0.1, longest_wait_s=1.0, factor=3.0)
+POLICY = RetryPolicy(max_rounds=9, first_wait_s=0.1, longest_wait_s=1.0, factor=3.0)
 
 
 @pytest.mark.parametrize(
@@ -48,9 +52,40 @@ def test_only_what_may_pass_is_tried_again(failure: Failure, expected: bool) -> 
 
 
 def test_what_one_server_will_never_answer_another_may() -> None:
-    assert Failure(Code.UNAVAILABLE, -1.0).is_local
-    assert not Failure(Code.RESOURCE_EXHAUSTED, -1.0).is_local
-    assert not Failure(Code.NOT_FOUND).is_local
+    assert Failure(Code.UNAVAILABLE, -1.0).others_may_answer
+    assert not Failure(Code.RESOURCE_EXHAUSTED, -1.0).others_may_answer
+    assert not Failure(Code.NOT_FOUND).others_may_answer
+
+
+class _Raised:
+    """Stands for what grpc raises."""
+
+    def __init__(self, code: Code, details: str) -> None:
+        self.code = lambda: code
+        self.details = lambda: details
+        self.trailing_metadata = lambda: None
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "expected"),
+    [
+        (Code.DEADLINE_EXCEEDED, "Deadline Exceeded", True),
+        (Code.DEADLINE_EXCEEDED, "deadline exceeded before the rows were computed", False),
+        (Code.UNAVAILABLE, "Deadline Exceeded", False),
+    ],
+)
+def test_silence_is_not_what_a_server_says(code: Code, details: str, expected: bool) -> None:
+    failure = Failure.of(_Raised(code, details))
+    assert failure.is_silence is expected
+    assert not Failure(Code.DEADLINE_EXCEEDED, is_silence=True).may_pass
+
+
+@pytest.mark.parametrize("retry", [3, 0, "never", False])
+@pytest.mark.asyncio
+async def test_what_is_no_policy(retry: Any) -> None:
+    for kind in (Client, AioClient):
+        with pytest.raises(TypeError, match="retry must be a RetryPolicy"):
+            kind("localhost:1", retry=retry)
 
 
 def test_waits_grow_up_to_the_longest() -> None:
@@ -76,7 +111,7 @@ def test_the_longer_wait_counts() -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"max_attempts": 0}, "max_attempts"),
+        ({"max_rounds": 0}, "max_rounds"),
         ({"first_wait_s": 0.0}, "waits must be positive"),
         ({"first_wait_s": 3.0}, "no longer than the longest"),
         ({"factor": 0.5}, "factor"),
