@@ -108,9 +108,8 @@ class Connection:
         self._gave_up = False  # the server has a request whose caller waited too long
         self._next_look_s = float("inf")
         self._heard_s = float("-inf")
-        self._is_silent = (
-            False  # somebody waited too long, and nothing has been heard since the request was sent
-        )
+        # Somebody waited too long, and nothing has been heard since the request was sent.
+        self._is_silent = False
         self._requests: queue.SimpleQueue[pb.ModelInferRequest | None] = queue.SimpleQueue()
         self._call, self._endpoint = transport.stream(MODEL_STREAM_INFER, self._outgoing())
         self._threads = [
