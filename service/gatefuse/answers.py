@@ -4,15 +4,13 @@ from functools import lru_cache
 
 from gatefuse.codec import VERSION, Cost, InferRequest, Outputs
 from gatefuse.errors import InvalidRequest
-from gatefuse.protocol_words import OUTPUTS_LEFT_OUT
+from gatefuse.protocol_words import OUTPUTS_LEFT_OUT, STATUS_PARAMETER
 from gatefuse.served_model import ServedModel
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
 FINAL_PARAMETER = "triton_final_response"
 """The bool parameter of an answer on a stream: no further answer to its request follows."""
-STATUS_PARAMETER = "status"
-"""The string parameter of an error on a stream: the name of the gRPC status that a call would have had."""
 
 MOST_HEAD_BYTES = 16 * 1024
 """More than an answer is ever longer than its outputs: names, shapes, numbers."""

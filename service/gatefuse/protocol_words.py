@@ -2,6 +2,12 @@
 
 import re
 
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+"""The trailing metadata by which a server says when to ask again: gRPC's own, which its Python has no name for."""
+
+STATUS_PARAMETER = "status"
+"""The string parameter of an error on a stream: the name of the gRPC status that a call would have had."""
+
 OUTPUTS_LEFT_OUT = "outputs_left_out"
 """The int64 parameter of an answer: how many outputs the model has beside those that were asked for."""
 

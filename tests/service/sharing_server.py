@@ -8,15 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
+from tests.service.grpc_serving import serving
 
-from gatefuse.messages import CHANNEL_OPTIONS
 from gatefuse.protocol_words import OUTPUTS_LEFT_OUT, not_registered
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -111,7 +110,7 @@ class SharingServer:
                 answer.parameters["status"].string_param = refusal.code.name
             yield response
 
-    def handler(self) -> grpc.GenericRpcHandler:
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         methods: dict[str, tuple[Any, Any]] = {
             "ModelMetadata": (self.model_metadata, pb.ModelMetadataRequest),
             "ModelInfer": (self.infer, pb.ModelInferRequest),
@@ -134,7 +133,7 @@ class SharingServer:
             request_deserializer=pb.ModelInferRequest.FromString,
             response_serializer=lambda message: message.SerializeToString(),
         )
-        return grpc.method_handlers_generic_handler(pb.SERVICE_NAME, handlers)
+        return handlers
 
     def _unary(self, name: str, method: Any) -> Any:
         def call(request: Any, context: Any) -> Any:
@@ -177,11 +176,5 @@ class SharingServer:
 def sharing_server() -> Iterator[SharingServer]:
     """A running one."""
     sharing = SharingServer()
-    server = grpc.server(ThreadPoolExecutor(16), options=CHANNEL_OPTIONS)
-    server.add_generic_rpc_handlers((sharing.handler(),))
-    sharing.url = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    try:
+    with serving(sharing.handlers(), threads=16) as sharing.url:
         yield sharing
-    finally:
-        server.stop(0).wait()

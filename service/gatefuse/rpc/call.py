@@ -11,13 +11,13 @@ from google.protobuf.message import DecodeError, Message
 from gatefuse import metrics
 from gatefuse.errors import DeadlineExceeded, InvalidRequest, ServiceError, Shed
 from gatefuse.job import Left
+from gatefuse.protocol_words import PUSHBACK_KEY
 from gatefuse.telemetry import Exchange, Observer
 
 log = logging.getLogger(__name__)
 
 # gRPC's timer and ours do not tick together: what is cancelled this close to a deadline is late.
 DEADLINE_SLACK_S = 0.01
-PUSHBACK_KEY = "grpc-retry-pushback-ms"
 # A text travels in a header, each byte that is not ASCII in three, and gRPC gives up a status whose headers take 8 KiB.
 MAX_TEXT = 500
 

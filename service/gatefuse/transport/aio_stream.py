@@ -14,12 +14,13 @@ from google.protobuf.message import Message
 from gatefuse.arrays import Arrays, DatatypeLike
 from gatefuse.messages import InferenceError, ParameterValue, Result
 from gatefuse.prepared import InferOptions
-from gatefuse.transport.asynchronous import AioTransport
+from gatefuse.transport.asynchronous import AioTransport, run
 from gatefuse.transport.deadline import Deadline
 from gatefuse.transport.inference import Inference
+from gatefuse.transport.open_streams import OpenStreams
 from gatefuse.transport.pending import Pending, answer_of, broken
 from gatefuse.transport.retry import SILENCE, Failure
-from gatefuse.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call, advance
+from gatefuse.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call
 from gatefuse_protos import open_inference_pb2 as pb
 
 _Answer: TypeAlias = "asyncio.Future[pb.ModelInferResponse | InferenceError]"
@@ -117,8 +118,7 @@ class AioStream:
         """Opens a call at the first request."""
         self._transport = transport
         self._inference = inference
-        self._connection: AioConnection | None = None
-        self._silent: list[AioConnection] = []  # to servers that seem to hang
+        self._connections: OpenStreams[AioConnection] = OpenStreams(transport.endpoints)
         self._in_flight: set[asyncio.Future[None]] = set()
         self._closed = False
 
@@ -164,16 +164,9 @@ class AioStream:
         steps = self._inference.infer(model, x, options)
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._in_flight.add(answered)
-        answer = None
         try:
-            while True:
-                answer = await self._answer_to(advance(steps, answer), deadline)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+            return await run(steps, lambda call: self._answer_to(call, deadline))
         finally:
-            steps.close()
-            answer = None  # an error's traceback holds this frame
             self._in_flight.discard(answered)
             answered.set_result(None)
 
@@ -184,11 +177,7 @@ class AioStream:
             return
         if wait and self._in_flight:
             await asyncio.wait(self._in_flight, timeout=self._transport.timeout_s)
-        connections = (
-            self._silent if self._connection is None else [*self._silent, self._connection]
-        )
-        self._silent, self._connection = [], None
-        for connection in connections:
+        for connection in self._connections.take_all():
             if wait:
                 await connection.finish()
             else:
@@ -207,16 +196,9 @@ class AioStream:
             return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text)
 
     def _open(self) -> AioConnection:
-        if self._connection is not None and self._transport.endpoints > 1:
-            if self._connection.is_silent:
-                self._silent.append(self._connection)
-                self._connection = None
-            for silent in self._silent:
-                silent.cancel_if_idle()
-            self._silent = [each for each in self._silent if not each.ended]
-        if self._connection is None or self._connection.ended:
-            # Of the requests that were in flight when the stream was closed, one has to be sent again.
-            if self._closed:
-                raise broken(grpc.StatusCode.CANCELLED, "the client closed it")
-            self._connection = AioConnection(self._transport)
-        return self._connection
+        if (connection := self._connections.usable()) is not None:
+            return connection
+        # Of the requests that were in flight when the stream was closed, one has to be sent again.
+        if self._closed:
+            raise broken(grpc.StatusCode.CANCELLED, "the client closed it")
+        return self._connections.opened(AioConnection(self._transport))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -22,6 +22,22 @@ from gatefuse.transport.targets import targets
 
 _Response = TypeVar("_Response", bound=Message)
 _Result = TypeVar("_Result")
+
+
+async def run(
+    steps: Steps[_Result], answer_to: Callable[[Call], Awaitable[Message | InferenceError]]
+) -> _Result:
+    """Returns what ``steps`` come to; ``answer_to`` makes each call. Raises as the steps do."""
+    answer = None
+    try:
+        while True:
+            answer = await answer_to(advance(steps, answer))
+    except StopIteration as end:
+        result: _Result = end.value
+        return result
+    finally:
+        steps.close()
+        answer = None  # an error's traceback holds this frame
 
 
 class AioTransport:
@@ -73,16 +89,7 @@ class AioTransport:
 
     async def run(self, steps: Steps[_Result], deadline: Deadline) -> _Result:
         """Makes the calls of ``steps``: see ``blocking.Transport.run``."""
-        answer = None
-        try:
-            while True:
-                answer = await self.answer_to(advance(steps, answer), deadline)
-        except StopIteration as end:
-            result: _Result = end.value
-            return result
-        finally:
-            steps.close()
-            answer = None  # an error's traceback holds this frame
+        return await run(steps, lambda call: self.answer_to(call, deadline))
 
     async def answer_to(self, call: Call, deadline: Deadline) -> Message | InferenceError:
         """What comes of a call, an error included."""

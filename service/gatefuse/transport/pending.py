@@ -8,12 +8,11 @@ from typing import Generic, TypeVar
 import grpc
 
 from gatefuse.messages import InferenceError
+from gatefuse.protocol_words import STATUS_PARAMETER
 from gatefuse_protos import open_inference_pb2 as pb
 
 _Waiter = TypeVar("_Waiter")
 
-# Where a server of ours says which status a request on a stream ended with: the protocol has only a text.
-STATUS_PARAMETER = "status"
 _CODES = {code.name: code for code in grpc.StatusCode}
 
 

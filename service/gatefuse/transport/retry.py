@@ -8,7 +8,8 @@ from typing import Any
 
 import grpc
 
-PUSHBACK_KEY = "grpc-retry-pushback-ms"
+from gatefuse.protocol_words import PUSHBACK_KEY
+
 # What gRPC itself says of a deadline that passed here; servers of ours have texts of their own.
 _OWN_DEADLINE = "Deadline Exceeded"
 

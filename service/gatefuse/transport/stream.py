@@ -14,6 +14,7 @@ from gatefuse.prepared import InferOptions
 from gatefuse.transport.blocking import Transport
 from gatefuse.transport.connection import Connection, Waiter
 from gatefuse.transport.inference import Inference
+from gatefuse.transport.open_streams import OpenStreams
 
 
 class Stream:
@@ -31,8 +32,7 @@ class Stream:
         self._inference = inference
         self._maker = Maker("this stream")
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._silent: list[Connection] = []  # to servers that seem to hang
+        self._connections: OpenStreams[Connection] = OpenStreams(transport.endpoints)
         self._closed = False
 
     def __enter__(self) -> Stream:
@@ -101,10 +101,7 @@ class Stream:
             return
         with self._lock:
             self._closed = True
-            connections = (
-                self._silent if self._connection is None else [*self._silent, self._connection]
-            )
-            self._silent, self._connection = [], None
+            connections = self._connections.take_all()
         deadline = self._transport.deadline()
         for connection in connections:
             if wait:
@@ -120,13 +117,5 @@ class Stream:
     def _open(self) -> Connection:
         with self._lock:
             self._check()
-            if self._connection is not None and self._transport.endpoints > 1:
-                if self._connection.is_silent:
-                    self._silent.append(self._connection)
-                    self._connection = None
-                for silent in self._silent:
-                    silent.cancel_if_idle()
-                self._silent = [each for each in self._silent if not each.ended]
-            if self._connection is None or self._connection.ended:
-                self._connection = Connection(self._transport)
-            return self._connection
+            connection = self._connections.usable()
+            return connection or self._connections.opened(Connection(self._transport))

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from tests.service.grpc_serving import serving
 
 from gatefuse.messages import InferenceError
 from gatefuse.transport import rpcs
@@ -56,15 +57,8 @@ def _server(script: list[Step], name: str = "one", hangs_s: float = 0.0) -> Iter
         request_deserializer=pb.ServerMetadataRequest.FromString,
         response_serializer=lambda message: message.SerializeToString(),
     )
-    server = grpc.server(ThreadPoolExecutor(4))
-    service = grpc.method_handlers_generic_handler(pb.SERVICE_NAME, {"ServerMetadata": handler})
-    server.add_generic_rpc_handlers((service,))
-    scripted.url = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    try:
+    with serving({"ServerMetadata": handler}, threads=4) as scripted.url:
         yield scripted
-    finally:
-        server.stop(0).wait()
 
 
 def _blocking(
