@@ -134,7 +134,7 @@ class Service:
         return int(self.url.rpartition(":")[2])
 
     def wait_ready(self) -> Service:
-        """Waits for the line that says it is ready."""
+        """Waits for the line that says it is ready: some worker of each model is, others may still start."""
 
         def ready() -> re.Match[str] | None:
             self.remember()
@@ -225,6 +225,17 @@ class Service:
                 continue
         self.process.wait(10)
 
+    def wait_complete(self) -> Service:
+        """Waits until every worker of a service that is ready is ready too; without metrics it does not know."""
+
+        def complete() -> bool:
+            self.remember()
+            return self.scrape().by_label("gatefuse_replicas", "state").keys() == {"ready"}
+
+        if self.metrics_url != "off":
+            wait_until(complete, START_S, f"every worker is ready\n{self.log}")
+        return self
+
     def _find_run_dir(self) -> Path:
         """The folder that the service made for its sockets and metrics."""
         sockets = [Path(str(each.laddr)) for each in self._root.net_connections("unix")]
@@ -245,10 +256,10 @@ class Service:
 
 @contextmanager
 def serving(folder: Path, config: Mapping[str, Any], *arguments: str) -> Iterator[Service]:
-    """A service that is ready; it is stopped afterwards, which must succeed."""
+    """A service all of whose workers are ready; it is stopped afterwards, which must succeed."""
     service = Service(folder, config, *arguments)
     try:
-        yield service.wait_ready()
+        yield service.wait_ready().wait_complete()
         service.stop()
     finally:
         if service.process.poll() is None:

@@ -14,12 +14,12 @@ from gatefuse.client import Client
 pytestmark = pytest.mark.slow
 
 START_S = 60.0
-WORKERS = 2
+DEVICES = {"cpu:0", "cpu:1"}
 HIDDEN = 256
 CONFIG = {
     "device": "cpu",
     "models": [
-        {"name": "ffn", "checkpoint": str(CHECKPOINT), "backend": "eager", "replicas": WORKERS}
+        {"name": "ffn", "checkpoint": str(CHECKPOINT), "backend": "eager", "replicas": len(DEVICES)}
     ],
 }
 # What batches count, by labels that only a worker knows.
@@ -33,6 +33,14 @@ OF_BATCHES = (
 
 def of_batches(scrape: Scrape) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     return {key: value for key, value in scrape.series.items() if key[0] in OF_BATCHES}
+
+
+def devices(scrape: Scrape) -> set[str]:
+    return {
+        dict(labels)["device"]
+        for name, labels in scrape.series
+        if name == "gatefuse_device_busy_seconds_total"
+    }
 
 
 def test_from_the_first_scrape_to_the_first_batch(tmp_path: Path) -> None:
@@ -49,8 +57,10 @@ def test_from_the_first_scrape_to_the_first_batch(tmp_path: Path) -> None:
     try:
         first = wait_until(scraped, START_S, "the metrics port")
         assert first is not None
-        assert first.by_label("gatefuse_replicas", "state") == {"starting": WORKERS}
-        service.wait_ready()
+        assert first.by_label("gatefuse_replicas", "state") == {"starting": len(DEVICES)}
+        service.wait_ready().wait_complete()
+        # A frontend connects to a worker moments after that worker is ready.
+        wait_until(lambda: devices(service.scrape()) == DEVICES, START_S, "every device's counters")
         before = service.scrape_idle()
         assert before.value("gatefuse_model_ready", model="ffn") == 1
         assert {name for name, _ in of_batches(before)} == set(OF_BATCHES)
