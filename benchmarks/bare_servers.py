@@ -22,7 +22,7 @@ import numpy as np
 import uvloop
 from numpy.typing import NDArray
 
-from gatefuse.messages import CHANNEL_OPTIONS
+from gatefuse.client.messages import CHANNEL_OPTIONS
 from gatefuse_protos import open_inference_pb2 as pb
 
 

@@ -30,11 +30,11 @@ from statistics import median
 import torch
 from benchmarks.shared_memory import COLUMNS, MIB, TIMEOUT_S, service
 
-from gatefuse.loadtest.facts import run_facts
-from gatefuse.messages import method
-from gatefuse.transport import rpcs
-from gatefuse.transport.blocking import Transport
-from gatefuse.transport.retry import NO_RETRY
+from gatefuse.client.messages import method
+from gatefuse.client.transport import rpcs
+from gatefuse.client.transport.blocking import Transport
+from gatefuse.client.transport.retry import NO_RETRY
+from gatefuse.commands.loadtest.facts import run_facts
 from gatefuse_protos import open_inference_pb2 as pb
 
 MAX_ADDED_US = 150.0

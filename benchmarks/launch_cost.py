@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import torch
 
-from gatefuse.loadtest.facts import run_facts
+from gatefuse.commands.loadtest.facts import run_facts
 from gatefuse_kernels.bench.capture import ours
 from gatefuse_kernels.bench.cases import SHAPES
 from gatefuse_kernels.bench.copies import make_copy

@@ -30,9 +30,9 @@ import numpy as np
 import uvloop
 from benchmarks.service_overhead import Target, model_name, service
 
-from gatefuse.loadtest.facts import run_facts
-from gatefuse.loadtest.runner import connect
-from gatefuse.messages import Rows, infer_request, method
+from gatefuse.client.messages import Rows, infer_request, method
+from gatefuse.commands.loadtest.facts import run_facts
+from gatefuse.commands.loadtest.runner import connect
 from gatefuse.wire import Datatype
 
 ROW_BYTES = 4096

@@ -25,9 +25,9 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
-from gatefuse.client import Client
-from gatefuse.measuring import EXIT_UNAVAILABLE
-from gatefuse.metadata import ModelMetadata
+from gatefuse.client.blocking import Client
+from gatefuse.client.metadata import ModelMetadata
+from gatefuse.commands.conventions import EXIT_UNAVAILABLE
 
 MAX_DISAGREEMENT = 0.02
 CONCURRENCIES = (1, 4, 32)

@@ -33,10 +33,10 @@ import numpy as np
 import psutil
 import uvloop
 
-from gatefuse.client import Client
-from gatefuse.loadtest.facts import run_facts
-from gatefuse.loadtest.runner import Runner, connect
-from gatefuse.messages import Rows, infer_request
+from gatefuse.client.blocking import Client
+from gatefuse.client.messages import Rows, infer_request
+from gatefuse.commands.loadtest.facts import run_facts
+from gatefuse.commands.loadtest.runner import Runner, connect
 from gatefuse.wire import Datatype
 
 ROW_BYTES = (4096, 8192)

@@ -33,14 +33,14 @@ import numpy as np
 from benchmarks.service_overhead import running
 from numpy.typing import NDArray
 
-from gatefuse.client import Client
-from gatefuse.client_memory import Region
-from gatefuse.loadtest.facts import run_facts
+from gatefuse.client.blocking import Client
+from gatefuse.client.memory import Region
+from gatefuse.client.messages import Place, Rows, infer_request
+from gatefuse.client.transport import rpcs
+from gatefuse.client.transport.blocking import Transport
+from gatefuse.client.transport.retry import NO_RETRY
+from gatefuse.commands.loadtest.facts import run_facts
 from gatefuse.malloc import KEEP_BIG_BLOCKS
-from gatefuse.messages import Place, Rows, infer_request
-from gatefuse.transport import rpcs
-from gatefuse.transport.blocking import Transport
-from gatefuse.transport.retry import NO_RETRY
 from gatefuse.wire import Datatype
 
 COLUMNS = 8192

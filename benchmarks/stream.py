@@ -29,9 +29,9 @@ import numpy as np
 import uvloop
 from benchmarks.service_overhead import Target, cpu_seconds, model_name, service
 
-from gatefuse.loadtest.facts import run_facts
-from gatefuse.loadtest.runner import connect
-from gatefuse.messages import Rows, infer_request, method
+from gatefuse.client.messages import Rows, infer_request, method
+from gatefuse.commands.loadtest.facts import run_facts
+from gatefuse.commands.loadtest.runner import connect
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 

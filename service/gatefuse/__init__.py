@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gatefuse import aio, remote
-    from gatefuse.client import Client
-    from gatefuse.messages import Cost, InferenceError, Result
-    from gatefuse.metadata import ModelMetadata, ServerMetadata, TensorMetadata
-    from gatefuse.transport.retry import NO_RETRY, RetryPolicy
-    from gatefuse.transport.stream import Stream
+    from gatefuse.client.blocking import Client
+    from gatefuse.client.messages import Cost, InferenceError, Result
+    from gatefuse.client.metadata import ModelMetadata, ServerMetadata, TensorMetadata
+    from gatefuse.client.transport.retry import NO_RETRY, RetryPolicy
+    from gatefuse.client.transport.stream import Stream
     from gatefuse.wire import Datatype
 
 __version__ = version("gatefuse")
@@ -37,17 +37,17 @@ __all__ = [
 
 _MODULES = ("aio", "remote")
 _HOMES = {
-    "NO_RETRY": "gatefuse.transport.retry",
-    "Client": "gatefuse.client",
-    "Cost": "gatefuse.messages",
+    "NO_RETRY": "gatefuse.client.transport.retry",
+    "Client": "gatefuse.client.blocking",
+    "Cost": "gatefuse.client.messages",
     "Datatype": "gatefuse.wire",
-    "InferenceError": "gatefuse.messages",
-    "ModelMetadata": "gatefuse.metadata",
-    "Result": "gatefuse.messages",
-    "RetryPolicy": "gatefuse.transport.retry",
-    "ServerMetadata": "gatefuse.metadata",
-    "Stream": "gatefuse.transport.stream",
-    "TensorMetadata": "gatefuse.metadata",
+    "InferenceError": "gatefuse.client.messages",
+    "ModelMetadata": "gatefuse.client.metadata",
+    "Result": "gatefuse.client.messages",
+    "RetryPolicy": "gatefuse.client.transport.retry",
+    "ServerMetadata": "gatefuse.client.metadata",
+    "Stream": "gatefuse.client.transport.stream",
+    "TensorMetadata": "gatefuse.client.metadata",
 }
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gatefuse import __version__
-from gatefuse.measuring import EXIT_CONFIG, EXIT_SOFTWARE, missing_package
+from gatefuse.commands.conventions import EXIT_CONFIG, EXIT_SOFTWARE
+from gatefuse.missing_packages import missing_package
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +104,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 def _serve(options: argparse.Namespace) -> int:
     try:
         from gatefuse.config import ConfigError, load_config
-        from gatefuse.lifecycle import StartupError, serve
+        from gatefuse.driver.lifecycle import StartupError, serve
         from gatefuse_kernels.audit.report import AuditFileError, read_checks
     except ModuleNotFoundError as error:
         return _missing(error, "server")
@@ -140,39 +141,39 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
 
 
 def _models(options: argparse.Namespace) -> int:
-    from gatefuse.models_command import run
+    from gatefuse.commands.models import run
 
     return run(options.url, options.json)
 
 
 def _add_top(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.top.options import add_arguments
+    from gatefuse.commands.top.options import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_top)
 
 
 def _top(options: argparse.Namespace) -> int:
-    from gatefuse.top.command import run
+    from gatefuse.commands.top.command import run
 
     return run(options)
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.infer_options import add_arguments
+    from gatefuse.commands.infer.options import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_infer)
 
 
 def _infer(options: argparse.Namespace) -> int:
-    from gatefuse.infer_command import run
+    from gatefuse.commands.infer.command import run
 
     return run(options)
 
 
 def _add_loadtest(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.loadtest.command import add_arguments
+    from gatefuse.commands.loadtest.command import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_loadtest)
@@ -180,7 +181,7 @@ def _add_loadtest(parser: argparse.ArgumentParser) -> None:
 
 def _loadtest(options: argparse.Namespace) -> int:
     try:
-        from gatefuse.loadtest.command import run
+        from gatefuse.commands.loadtest.command import run
     except ModuleNotFoundError as error:
         return _missing(error, "loadtest")
     return run(options)
@@ -196,14 +197,14 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
 
 def _demo(options: argparse.Namespace) -> int:
     try:
-        from gatefuse.demo import run
+        from gatefuse.commands.demo import run
     except ModuleNotFoundError as error:
         return _missing(error, "server")
     return run(options.config, options.exact, options.report, options.seconds)
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.bench.command import add_arguments
+    from gatefuse.commands.bench.command import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_bench)
@@ -211,7 +212,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 def _bench(options: argparse.Namespace) -> int:
     try:
-        from gatefuse.bench.command import run
+        from gatefuse.commands.bench.command import run
 
         return run(options)
     except ModuleNotFoundError as error:
@@ -219,20 +220,20 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.explain.options import add_arguments
+    from gatefuse.commands.explain.options import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_explain)
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from gatefuse.explain.command import run
+    from gatefuse.commands.explain.command import run
 
     return run(options)
 
 
 def _add_audit(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.audit.options import add_arguments
+    from gatefuse.commands.audit.options import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_audit)
@@ -240,7 +241,7 @@ def _add_audit(parser: argparse.ArgumentParser) -> None:
 
 def _audit(options: argparse.Namespace) -> int:
     try:
-        from gatefuse.audit.command import run
+        from gatefuse.commands.audit.command import run
 
         return run(options)
     except ModuleNotFoundError as error:
@@ -248,7 +249,7 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _add_tune(parser: argparse.ArgumentParser) -> None:
-    from gatefuse.tune_command import add_arguments
+    from gatefuse.commands.tune import add_arguments
 
     add_arguments(parser)
     parser.set_defaults(run=_tune)
@@ -256,7 +257,7 @@ def _add_tune(parser: argparse.ArgumentParser) -> None:
 
 def _tune(options: argparse.Namespace) -> int:
     try:
-        from gatefuse.tune_command import run
+        from gatefuse.commands.tune import run
 
         return run(options)
     except ModuleNotFoundError as error:

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gatefuse.log_relay import RelayHandler
-from gatefuse.settings import LogSettings
+from gatefuse.run_folder.log_relay import RelayHandler
+from gatefuse.run_folder.settings import LogSettings
 
 ISO_8601 = "%Y-%m-%dT%H:%M:%S%z"
 

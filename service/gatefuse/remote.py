@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from gatefuse.client import Client
-from gatefuse.messages import InferenceError, Result
-from gatefuse.transport.stream import Stream
+from gatefuse.client.blocking import Client
+from gatefuse.client.messages import InferenceError, Result
+from gatefuse.client.transport.stream import Stream
 
 Server: TypeAlias = Client | Stream | str | Sequence[str]
 """A client, or one of its streams; or ``HOST:PORT``, or several, for a client to be made of."""

@@ -105,7 +105,8 @@ HEAVY = ("torch", "ray", "rich", "uvloop", "pydantic", "yaml", "prometheus_clien
 
 
 @pytest.mark.parametrize(
-    "module", ["gatefuse.client", "gatefuse.aio_client", "gatefuse.wire", "gatefuse.cli"]
+    "module",
+    ["gatefuse.client.blocking", "gatefuse.client.asynchronous", "gatefuse.wire", "gatefuse.cli"],
 )
 def test_the_base_install_is_enough_for(module: str) -> None:
     source = f"import sys\nfor name in {HEAVY}: sys.modules[name] = None\nimport {module}"

@@ -14,7 +14,7 @@ import time
 import grpc
 import numpy as np
 
-from gatefuse.messages import Rows, infer_request, method
+from gatefuse.client.messages import Rows, infer_request, method
 from gatefuse.wire import Datatype
 
 COLUMNS = 2048

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.integration.harness import CHECKPOINT, Service, Start, serving
 
-from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.commands.loadtest.tensors import TensorFile
 
 
 @pytest.fixture(scope="session")

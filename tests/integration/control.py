@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from gatefuse.messages import CHANNEL_OPTIONS, method
+from gatefuse.client.messages import CHANNEL_OPTIONS, method
 from gatefuse_protos import open_inference_pb2 as pb
 
 TIMEOUT_S = 120.0

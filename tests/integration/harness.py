@@ -18,7 +18,7 @@ import psutil
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from gatefuse.control_client import CONTROL_SOCKET
+from gatefuse.frontend.control_client import CONTROL_SOCKET
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHECKPOINT = REPOSITORY / "tiny-llama"

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from gatefuse.aio_client import AioClient, InferenceError
-from gatefuse.loadtest.tensors import TensorFile
-from gatefuse.transport.retry import NO_RETRY
+from gatefuse.client.asynchronous import AioClient, InferenceError
+from gatefuse.client.transport.retry import NO_RETRY
+from gatefuse.commands.loadtest.tensors import TensorFile
 
 LAYERS = 4
 # As in test_exact.py, for every single row.

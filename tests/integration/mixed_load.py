@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from tests.integration.harness import CHECKPOINT
 
-from gatefuse.aio_client import AioClient, InferenceError
-from gatefuse.transport.retry import NO_RETRY
+from gatefuse.client.asynchronous import AioClient, InferenceError
+from gatefuse.client.transport.retry import NO_RETRY
 
 MLP_COLUMNS = 256
 CHAIN_COLUMNS = 2048

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from tests.integration.harness import Scrape, Service, Start
 
-from gatefuse.aio_client import AioClient
-from gatefuse.client import Client, InferenceError
-from gatefuse.loadtest.evaluate import evaluate
-from gatefuse.messages import method
+from gatefuse.client.asynchronous import AioClient
+from gatefuse.client.blocking import Client, InferenceError
+from gatefuse.client.messages import method
+from gatefuse.commands.loadtest.evaluate import evaluate
 from gatefuse_kernels.expression import parse_program
 from gatefuse_protos import open_inference_pb2 as pb
 

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from tests.integration.harness import CHECKPOINT, Service, Start
 
-from gatefuse.client import Client, Result
-from gatefuse.loadtest.tensors import TensorFile
-from gatefuse.messages import method
+from gatefuse.client.blocking import Client, Result
+from gatefuse.client.messages import method
+from gatefuse.commands.loadtest.tensors import TensorFile
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 

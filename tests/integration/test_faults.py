@@ -24,10 +24,10 @@ from tests.integration.harness import (
 )
 from tests.integration.load import IDENTITY_COLUMNS, Load
 
-from gatefuse.aio_client import AioClient
-from gatefuse.client import Client, InferenceError, Result
-from gatefuse.loadtest.tensors import TensorFile
-from gatefuse.transport.retry import NO_RETRY
+from gatefuse.client.asynchronous import AioClient
+from gatefuse.client.blocking import Client, InferenceError, Result
+from gatefuse.client.transport.retry import NO_RETRY
+from gatefuse.commands.loadtest.tensors import TensorFile
 
 # FAULT_KILLS=10 takes some minutes.
 KILLS = int(os.environ.get("FAULT_KILLS", "3"))

@@ -18,11 +18,11 @@ from tests.integration.harness import (
     wait_until,
 )
 
-from gatefuse.aio_client import AioClient
-from gatefuse.client import InferenceError
-from gatefuse.loadtest.tensors import TensorFile
-from gatefuse.messages import Cost
-from gatefuse.transport.retry import NO_RETRY
+from gatefuse.client.asynchronous import AioClient
+from gatefuse.client.blocking import InferenceError
+from gatefuse.client.messages import Cost
+from gatefuse.client.transport.retry import NO_RETRY
+from gatefuse.commands.loadtest.tensors import TensorFile
 from gatefuse_kernels.traffic import ACTIVATION_FLOPS
 
 FRONTENDS = 2

@@ -17,7 +17,7 @@ import pytest
 from tests.integration.harness import CHECKPOINT, Service, Start
 from tests.integration.mutations import COLUMNS, allowed, messages, parsed
 
-from gatefuse.messages import method
+from gatefuse.client.messages import method
 from gatefuse_protos import open_inference_pb2 as pb
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

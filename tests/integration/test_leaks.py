@@ -18,9 +18,9 @@ import pytest
 from numpy.typing import NDArray
 from tests.integration.harness import CHECKPOINT, Service, Start
 
-from gatefuse.aio_client import AioClient
-from gatefuse.client import Client, InferenceError, Result
-from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.client.asynchronous import AioClient
+from gatefuse.client.blocking import Client, InferenceError, Result
+from gatefuse.commands.loadtest.tensors import TensorFile
 
 Array: TypeAlias = NDArray[Any]
 

@@ -22,10 +22,10 @@ import pytest
 from tests.integration.harness import CHECKPOINT, Scrape, Service, Start, wait_until
 from tests.integration.prometheus import find_tool
 
-from gatefuse.aio_client import AioClient
-from gatefuse.client import InferenceError
-from gatefuse.messages import Rows, infer_request
-from gatefuse.transport.retry import NO_RETRY
+from gatefuse.client.asynchronous import AioClient
+from gatefuse.client.blocking import InferenceError
+from gatefuse.client.messages import Rows, infer_request
+from gatefuse.client.transport.retry import NO_RETRY
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 

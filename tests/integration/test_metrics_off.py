@@ -7,8 +7,8 @@ import psutil
 import pytest
 from tests.integration.harness import Service, Start
 
-from gatefuse.client import Client, InferenceError
-from gatefuse.models_command import run
+from gatefuse.client.blocking import Client, InferenceError
+from gatefuse.commands.models import run
 
 IDENTITY = {"name": "identity", "kind": "elementwise", "expression": "x", "columns": 8}
 

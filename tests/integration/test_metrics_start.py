@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.integration.harness import CHECKPOINT, Scrape, Service, free_port, wait_until
 
-from gatefuse.client import Client
+from gatefuse.client.blocking import Client
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,9 @@ from tests.integration.control import Control
 from tests.integration.harness import CHECKPOINT, Service, Start, free_port, wait_until
 from tests.integration.load import IDENTITY_COLUMNS, Load
 
-from gatefuse.client import Client, InferenceError
-from gatefuse.loadtest.tensors import TensorFile
-from gatefuse.transport.retry import NO_RETRY
+from gatefuse.client.blocking import Client, InferenceError
+from gatefuse.client.transport.retry import NO_RETRY
+from gatefuse.commands.loadtest.tensors import TensorFile
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("model_control")]
 

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.perf_analyzer import MAX_DISAGREEMENT, Case, Report, Tool, cases, find_tool, parse
 from tests.integration.harness import CHECKPOINT, Service, Start
 
-from gatefuse.client import Client
+from gatefuse.client.blocking import Client
 
 PRINTED = """
 Request concurrency: 4

@@ -22,9 +22,9 @@ from tritonclient.grpc import InferenceServerClient as Client
 from tritonclient.utils import InferenceServerException
 from tritonclient.utils import shared_memory as shm
 
-from gatefuse.aio_client import AioClient
-from gatefuse.client import Client as OurClient
-from gatefuse.messages import InferenceError
+from gatefuse.client.asynchronous import AioClient
+from gatefuse.client.blocking import Client as OurClient
+from gatefuse.client.messages import InferenceError
 
 ROWS, COLUMNS = 5, 7
 BYTES = ROWS * COLUMNS * 4

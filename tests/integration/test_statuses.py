@@ -15,10 +15,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 from tests.integration.harness import CHECKPOINT, Scrape, Service, Start, wait_until
 
-from gatefuse.aio_client import AioClient
-from gatefuse.client import Client, InferenceError
-from gatefuse.messages import method
-from gatefuse.transport.retry import NO_RETRY
+from gatefuse.client.asynchronous import AioClient
+from gatefuse.client.blocking import Client, InferenceError
+from gatefuse.client.messages import method
+from gatefuse.client.transport.retry import NO_RETRY
 from gatefuse_protos import open_inference_pb2 as pb
 
 Array: TypeAlias = NDArray[Any]

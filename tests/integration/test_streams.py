@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tests.integration.harness import Service, Start, free_port, wait_until
 from tritonclient.utils import InferenceServerException
 
-from gatefuse.messages import Rows, infer_request, method
+from gatefuse.client.messages import Rows, infer_request, method
 from gatefuse.wire import Datatype
 
 COLUMNS = 5

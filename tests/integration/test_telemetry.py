@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.integration.harness import Service, Start, wait_until
 from tests.otlp_collector import Collector, attributes, collecting
 
-from gatefuse.messages import Rows, infer_request, method
+from gatefuse.client.messages import Rows, infer_request, method
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -138,7 +138,7 @@ def test_a_batch_of_three_requests(service: Service, collector: Collector) -> No
     }
     assert len({span.trace_id for span in (batch, *servers)}) == 4
     own = attributes(batch)
-    assert (own["gatefuse.rows"], own["gatefuse.requests"]) == (7, 3)
+    assert (own["gatefuse.frontend.dispatch.rows"], own["gatefuse.requests"]) == (7, 3)
     assert (own["gatefuse.replica"], own["gatefuse.device"]) == ("worker-0", "cpu:0")
     children = _children_of(collector, batch)
     assert set(children) == {"dispatch", "device"}

@@ -11,11 +11,11 @@ import torch
 from tests.integration.harness import CHECKPOINT, Service, Start
 from transformers import LlamaForCausalLM
 
-from gatefuse.client import Client
-from gatefuse.client_memory import SharedMemory
-from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.client.blocking import Client
+from gatefuse.client.memory import SharedMemory
+from gatefuse.client.transport.stream import Stream
+from gatefuse.commands.loadtest.tensors import TensorFile
 from gatefuse.remote import RemoteMLP, replace_mlps
-from gatefuse.transport.stream import Stream
 
 # Logits reach 20, where bf16's unit in the last place is 0.125: measured one unit for both backends, two are allowed.
 LARGEST_LOGIT_DIFFERENCE = 0.25

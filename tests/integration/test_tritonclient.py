@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.integration.harness import CHECKPOINT, Service, Start
 from tritonclient.utils import InferenceServerException
 
-from gatefuse.loadtest.tensors import TensorFile
+from gatefuse.commands.loadtest.tensors import TensorFile
 
 Array: TypeAlias = NDArray[Any]
 
@@ -38,7 +38,7 @@ with tritonclient.grpc.InferenceServerClient(url) as theirs, Client(url) as ours
     np.testing.assert_array_equal(ours.infer("llama-ffn", x, layer=1).output, answer)
     assert theirs.get_model_metadata("llama-ffn").platform == ours.model_metadata("llama-ffn").platform
 """
-OURS = "from gatefuse.client import Client\n"
+OURS = "from gatefuse.client.blocking import Client\n"
 THEIRS = "import tritonclient.grpc\n"
 
 

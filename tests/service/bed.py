@@ -9,12 +9,12 @@ import grpc.aio
 import pytest
 from tests.service.fakes import MODELS, FakeWorker, exact_rows
 
+from gatefuse.client.messages import Rows, infer_request
 from gatefuse.config import ModelConfig, RandomWeights, ServiceConfig
-from gatefuse.dispatcher import Dispatcher
-from gatefuse.messages import Rows, infer_request
-from gatefuse.server import Server
-from gatefuse.servicer import Servicer
-from gatefuse.telemetry import Metadata
+from gatefuse.frontend.dispatch.dispatcher import Dispatcher
+from gatefuse.frontend.server import Server
+from gatefuse.frontend.servicer import Servicer
+from gatefuse.frontend.telemetry import Metadata
 from gatefuse.wire import Datatype
 from gatefuse_protos import open_inference_pb2 as pb
 

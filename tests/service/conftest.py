@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from tests.service.bed import TestBed
 
-from gatefuse.dispatcher import Dispatcher
+from gatefuse.frontend.dispatch.dispatcher import Dispatcher
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from gatefuse.aio_client import AioClient
-from gatefuse.client import Client
-from gatefuse.messages import Result
+from gatefuse.client.asynchronous import AioClient
+from gatefuse.client.blocking import Client
+from gatefuse.client.messages import Result
 
 
 class Loop:

@@ -25,8 +25,8 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from gatefuse.loadtest.tensors import TensorFile
-from gatefuse.messages import CHANNEL_OPTIONS
+from gatefuse.client.messages import CHANNEL_OPTIONS
+from gatefuse.commands.loadtest.tensors import TensorFile
 from gatefuse.wire import Datatype, decode, encode
 from gatefuse_protos import open_inference_pb2 as pb
 

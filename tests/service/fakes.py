@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gatefuse.arena import tensor_stride
-from gatefuse.batcher import Limits, Sealed
-from gatefuse.codec import MODEL_DATATYPES, InferRequest
-from gatefuse.dispatcher import Dispatcher
-from gatefuse.lent_memory import NOTHING, Lender
-from gatefuse.link import DoneMessage, Status
-from gatefuse.served_model import ServedModel
+from gatefuse.batching.batcher import Limits, Sealed
+from gatefuse.frontend.dispatch.dispatcher import Dispatcher
+from gatefuse.frontend.requests.codec import MODEL_DATATYPES, InferRequest
+from gatefuse.frontend.shared_memory.lent_memory import NOTHING, Lender
+from gatefuse.frontend.worker_port import Slot
+from gatefuse.link.arena import tensor_stride
+from gatefuse.link.messages import DoneMessage, Status
+from gatefuse.link.served_model import ServedModel
 from gatefuse.wire import Datatype, decode, encode
-from gatefuse.worker_port import Slot
 from gatefuse_kernels.ledger import Entry
 
 COLUMNS = 3

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from gatefuse.messages import CHANNEL_OPTIONS
+from gatefuse.client.messages import CHANNEL_OPTIONS
 from gatefuse_protos import open_inference_pb2 as pb
 
 

@@ -14,6 +14,7 @@ lazy      doubles its rows, but keeps them until a batch of a model other than s
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -27,20 +28,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tests.service.fakes import MLP
 
-from gatefuse import link
-from gatefuse.arena import Arena
 from gatefuse.config import Batching, ModelConfig
-from gatefuse.engine.base import Added, EngineFault, OpenedMemory, Ticket
-from gatefuse.link import DoneMessage, Status
-from gatefuse.link_memory import OpenMemory
-from gatefuse.link_server import LinkServer
-from gatefuse.served_model import ServedModel
+from gatefuse.link import packets
+from gatefuse.link.arena import Arena
+from gatefuse.link.memory import OpenMemory
+from gatefuse.link.messages import DoneMessage, Status
+from gatefuse.link.served_model import ServedModel
 from gatefuse.wire import Datatype, decode, encode
-from gatefuse.worker import Worker
+from gatefuse.worker.engine.base import Added, EngineFault, OpenedMemory, Ticket
+from gatefuse.worker.link_server import LinkServer
+from gatefuse.worker.process import Worker
 from gatefuse_kernels.ledger import Entry
 
 if TYPE_CHECKING:
-    from gatefuse.engine.models import LoadedModel  # torch takes seconds to import
+    from gatefuse.worker.engine.models import LoadedModel  # torch takes seconds to import
 
 NAMES = ("ffn", "faulty", "fatal", "stuck", "slow", "lazy")
 MODELS = tuple(replace(MLP, index=index, name=name) for index, name in enumerate(NAMES))
@@ -132,6 +133,16 @@ class MisbehavingEngine:
         return done
 
 
+def _listens(path: Path) -> bool:
+    """True once a frontend would be let in: the file is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        try:
+            sock.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+    return True
+
+
 @contextmanager
 def running(path: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """This program in a process that listens at `path`, until the end of the block."""
@@ -142,7 +153,7 @@ def running(path: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     ) as process:
         try:
             deadline_s = time.monotonic() + 60
-            while not path.exists():
+            while not _listens(path):
                 assert process.poll() is None
                 assert time.monotonic() < deadline_s, "the worker does not listen"
                 time.sleep(0.01)
@@ -159,7 +170,7 @@ def main() -> int:
         threading.Event().wait()
     Path(path).unlink(missing_ok=True)
     try:
-        LinkServer(MisbehavingEngine(), link.listen(path)).run()
+        LinkServer(MisbehavingEngine(), packets.listen(path)).run()
     except EngineFault:
         return EXIT_FAULT
     return 0

@@ -99,7 +99,7 @@ def test_clients_memory_is_off_unless_asked_for(
     def serve(config: ServiceConfig, *_: object, **__: object) -> None:
         allowed.append(config.allow_client_shm)
 
-    monkeypatch.setattr("gatefuse.lifecycle.serve", serve)
+    monkeypatch.setattr("gatefuse.driver.lifecycle.serve", serve)
     assert cli.main(["serve", str(config)]) == 0
     assert cli.main(["serve", str(config), "--allow-client-shm"]) == 0
     config.write_text(GOOD + "allow_client_shm: true\n")
@@ -109,7 +109,7 @@ def test_clients_memory_is_off_unless_asked_for(
 
 def test_where_spans_go_and_how_lines_look(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[ServiceConfig] = []
-    monkeypatch.setattr("gatefuse.lifecycle.serve", lambda config, *_: served.append(config))
+    monkeypatch.setattr("gatefuse.driver.lifecycle.serve", lambda config, *_: served.append(config))
     assert cli.main(["serve", str(config)]) == 0
     config.write_text(GOOD + "tracing: {sample_ratio: 0.5}\nlog_format: json\n")
     assert cli.main(["serve", str(config), "--otlp", "http://c:4318", "--log-format", "text"]) == 0
@@ -157,7 +157,7 @@ def test_a_missing_extra_is_named(module: str, command: str, config: Path) -> No
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [
-        ("gatefuse.lifecycle", ("serve", "none.yaml")),
+        ("gatefuse.driver.lifecycle", ("serve", "none.yaml")),
         ("gatefuse_kernels.audit.report", ("serve", "none.yaml")),
         ("gatefuse_protos.open_inference_pb2", ("demo",)),
         ("gatefuse_kernels.bench.cases", ("bench", "kernels")),

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from gatefuse.client import Client
-from gatefuse.loadtest.tensors import TensorFile
-from gatefuse.messages import InferenceError
+from gatefuse.client.blocking import Client
+from gatefuse.client.messages import InferenceError
+from gatefuse.client.transport.stream import Stream
+from gatefuse.commands.loadtest.tensors import TensorFile
 from gatefuse.remote import RemoteMLP, replace_mlps
-from gatefuse.transport.stream import Stream
 
 CHECKPOINT = Path(__file__).resolve().parents[2] / "tiny-llama"
 HIDDEN = 256

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from gatefuse.plot_style import INK, STYLE
+from gatefuse.commands.plot_style import INK, STYLE
 
 WIDTH_INCHES = 15.0
 LINE_INCHES = 2.6

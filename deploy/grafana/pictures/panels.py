@@ -18,7 +18,7 @@ from deploy.grafana.prometheus_api import Series, Span
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import Bbox
 
-from gatefuse.plot_style import COLOURS, INK
+from gatefuse.commands.plot_style import COLOURS, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

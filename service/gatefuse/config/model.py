@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from gatefuse.batching.queue_policy import TimeoutAction
 from gatefuse.config.constants import Constant, Vector, VectorFile
 from gatefuse.config.strict import PositiveInt, Strict, is_read_again
 from gatefuse.config.vector_files import vector_columns
-from gatefuse.queue_policy import TimeoutAction
 from gatefuse_kernels.expression import ExpressionError, Program, check_all_used, parse_program
 from gatefuse_kernels.shapes import MAX_WIDTH, DType
 

@@ -12,11 +12,11 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from prometheus_client import CollectorRegistry, make_wsgi_app, multiprocess
 from prometheus_client.registry import Collector
 
-from gatefuse import metrics_folder
 from gatefuse.metrics import http_server
 from gatefuse.metrics.node import this_node
 from gatefuse.metrics.reading import ProcessFiles, collected
 from gatefuse.metrics.registry import service_registry
+from gatefuse.run_folder import metrics_folder
 from gatefuse.status.monitor import Monitor
 from gatefuse.status.page import page
 

@@ -4,10 +4,10 @@ import hashlib
 from functools import cache
 from typing import NamedTuple
 
-from gatefuse.link import DoneMessage
+from gatefuse.link.messages import DoneMessage
+from gatefuse.link.served_model import ServedModel
 from gatefuse.metrics import families, series
 from gatefuse.metrics.buffers import CounterBuffer, HistogramBuffer, counting, put
-from gatefuse.served_model import ServedModel
 from gatefuse_kernels.ledger import Mode
 
 # Every load of a model that has series now, the newest last.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gatefuse.batcher import Trigger
+from gatefuse.batching.batcher import Trigger
 from gatefuse.metrics import families, series
 from gatefuse.metrics.buffers import put, watch
 

@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry, multiprocess
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gatefuse import metrics_folder
 from gatefuse.metrics import families
 from gatefuse.metrics.exemplars import WithExemplars
+from gatefuse.run_folder import metrics_folder
 
 _MODEL_INFO = families.model_info._name
 _CAPACITY = families.queue_capacity_rows._name

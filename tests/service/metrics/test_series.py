@@ -22,7 +22,7 @@ PROGRAM = """
 import sys
 from dataclasses import replace
 from gatefuse import metrics
-from gatefuse.link import DoneMessage, Status
+from gatefuse.link.messages import DoneMessage, Status
 from gatefuse.metrics import families
 from gatefuse_kernels.ledger import Entry
 from tests.service.fakes import MLP

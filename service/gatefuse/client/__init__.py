@@ -1,0 +1,1 @@
+"""The clients, blocking and asyncio. Needs grpcio, protobuf and numpy, nothing heavier."""

@@ -1,0 +1,204 @@
+"""Many requests in flight on one call: the asyncio client's side of ModelStreamInfer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import SupportsIndex, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from gatefuse.client.arrays import Arrays, DatatypeLike
+from gatefuse.client.messages import InferenceError, ParameterValue, Result
+from gatefuse.client.prepared import InferOptions
+from gatefuse.client.transport.asynchronous import AioTransport, run
+from gatefuse.client.transport.deadline import Deadline
+from gatefuse.client.transport.inference import Inference
+from gatefuse.client.transport.open_streams import OpenStreams
+from gatefuse.client.transport.pending import Pending, answer_of, broken
+from gatefuse.client.transport.retry import SILENCE, Failure
+from gatefuse.client.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call
+from gatefuse_protos import open_inference_pb2 as pb
+
+_Answer: TypeAlias = "asyncio.Future[pb.ModelInferResponse | InferenceError]"
+
+
+class AioConnection:
+    """One call of ModelStreamInfer: requests go out as they are sent, and one task hands out the answers."""
+
+    def __init__(self, transport: AioTransport) -> None:
+        """Opens the call on the transport's next endpoint."""
+        self.is_silent = False
+        self._heard_s = float("-inf")
+        self._transport = transport
+        self._pending: Pending[_Answer] = Pending()
+        self._requests: asyncio.Queue[pb.ModelInferRequest | None] = asyncio.Queue()
+        self._call, self._endpoint = transport.stream(MODEL_STREAM_INFER, self._outgoing())
+        self._reader = asyncio.create_task(self._read())
+
+    @property
+    def ended(self) -> bool:
+        """True when no more requests can be sent."""
+        return self._pending.ended
+
+    def send(self, message: pb.ModelInferRequest) -> _Answer:
+        """Sends a request, whose id is the connection's to choose; it must not have ended."""
+        future: _Answer = asyncio.get_running_loop().create_future()
+        message.id = self._pending.add(future)
+        self._requests.put_nowait(message)
+        return future
+
+    def waited_too_long(self, sent_s: float) -> None:
+        """A request that was sent then is given up: where nothing was heard since, the server seems to hang."""
+        if sent_s >= self._heard_s:
+            self.is_silent = True
+            self._transport.stream_failed(self._endpoint, SILENCE)
+
+    def cancel_if_idle(self) -> None:
+        """Ends the call, without waiting for its end, if nobody waits for an answer."""
+        if all(waiter.done() for waiter in self._pending.waiters()):
+            self._call.cancel()
+
+    async def finish(self) -> None:
+        """Says that there are no more requests, and ends the call.
+
+        It is cancelled where the server still has requests that nobody waits for: it would answer those first.
+        """
+        self._requests.put_nowait(None)
+        if not self._pending.waiters():
+            await asyncio.wait([self._reader], timeout=1.0)
+        await self.cancel()
+
+    async def cancel(self) -> None:
+        """Ends the call; those who still wait are told that it was cancelled."""
+        self._call.cancel()
+        await self._reader
+
+    async def _outgoing(self) -> AsyncIterator[pb.ModelInferRequest]:
+        while (request := await self._requests.get()) is not None:
+            yield request
+
+    async def _read(self) -> None:
+        error = broken(grpc.StatusCode.UNAVAILABLE, "the server closed it")
+        try:
+            async for response in self._call:
+                self._heard_s, self.is_silent = time.monotonic(), False
+                self._transport.answered(self._endpoint)
+                self._hand_out(response)
+        except grpc.aio.AioRpcError as failure:
+            self._transport.stream_failed(self._endpoint, Failure.of(failure))
+            error = broken(failure.code(), failure.details())
+        except asyncio.CancelledError:
+            # grpc.aio raises this in the reader of a call that was cancelled, by us.
+            error = broken(grpc.StatusCode.CANCELLED, "the client closed it")
+        finally:
+            self._requests.put_nowait(None)
+            for waiter in self._pending.end():
+                if not waiter.done():
+                    waiter.set_result(error)
+
+    def _hand_out(self, response: pb.ModelStreamInferResponse) -> None:
+        waiter = self._pending.take(response.infer_response.id)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(answer_of(response))
+
+
+class AioStream:
+    """Requests that share one call; answers come as they are ready, in any order.
+
+    A stream that broke is opened again by the next request, on another endpoint if there is one; requests that were
+    in flight then fail with InferenceError. Where one waited too long, and nothing was heard of the server meanwhile,
+    the next ones go to another endpoint, if there is one, and those in flight wait on.
+    """
+
+    def __init__(self, transport: AioTransport, inference: Inference) -> None:
+        """Opens a call at the first request."""
+        self._transport = transport
+        self._inference = inference
+        self._connections: OpenStreams[AioConnection] = OpenStreams(transport.endpoints)
+        self._in_flight: set[asyncio.Future[None]] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> AioStream:
+        """Returns the stream itself."""
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """Waits for the answers still due, unless an exception leaves the block: then they are given up."""
+        await self.close(wait=kind is None)
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that an answer may take unless the caller says otherwise."""
+        return self._transport.timeout_s
+
+    async def infer(
+        self,
+        model: str,
+        x: Arrays,
+        *,
+        outputs: Sequence[str] | None = None,
+        layer: SupportsIndex | None = None,
+        datatype: DatatypeLike | None = None,
+        timeout_s: float | None = None,
+        parameters: Mapping[str, ParameterValue] | None = None,
+    ) -> Result:
+        """Runs a model: many tasks may wait here at once, and their requests share the call.
+
+        Arguments are as for ``Client.infer``.
+
+        Raises:
+            InferenceError: There is no answer; its code is UNKNOWN where the server does not tell, since the
+                protocol's stream carries only a text.
+            TypeError, ValueError: As for ``Client.infer``.
+            RuntimeError: The stream is closed, or belongs to the process that this one was forked from.
+        """
+        self._transport.maker.check()
+        if self._closed:
+            raise RuntimeError("the stream is closed")
+        options = InferOptions(outputs, layer, datatype, parameters or {})
+        deadline = self._transport.deadline(timeout_s)
+        steps = self._inference.infer(model, x, options)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_flight.add(answered)
+        try:
+            return await run(steps, lambda call: self._answer_to(call, deadline))
+        finally:
+            self._in_flight.discard(answered)
+            answered.set_result(None)
+
+    async def close(self, *, wait: bool = True) -> None:
+        """Ends the stream, after the answers still due or, where ``wait`` is False, at once."""
+        self._closed = True
+        if not self._transport.maker.is_here:
+            return
+        if wait and self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=self._transport.timeout_s)
+        for connection in self._connections.take_all():
+            if wait:
+                await connection.finish()
+            else:
+                await connection.cancel()
+
+    async def _answer_to(self, call: Call, deadline: Deadline) -> Message | InferenceError:
+        if call.rpc is not MODEL_INFER:
+            return await self._transport.answer_to(call, deadline)
+        assert isinstance(call.request, pb.ModelInferRequest)
+        connection, sent_s = self._open(), time.monotonic()
+        try:
+            return await asyncio.wait_for(connection.send(call.request), deadline.left_s())
+        except TimeoutError:
+            connection.waited_too_long(sent_s)
+            text = f"no answer on the stream within {deadline.timeout_s:g} s"
+            return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+
+    def _open(self) -> AioConnection:
+        if (connection := self._connections.usable()) is not None:
+            return connection
+        # Of the requests that were in flight when the stream was closed, one has to be sent again.
+        if self._closed:
+            raise broken(grpc.StatusCode.CANCELLED, "the client closed it")
+        return self._connections.opened(AioConnection(self._transport))

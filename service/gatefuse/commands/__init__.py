@@ -1,0 +1,1 @@
+"""What the `gatefuse` command does, a module or a package for each subcommand."""

@@ -1,0 +1,1 @@
+"""`gatefuse infer`."""

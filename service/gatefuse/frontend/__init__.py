@@ -1,0 +1,1 @@
+"""The process that clients talk to: gRPC, validation, queues, batches."""
