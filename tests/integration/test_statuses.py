@@ -27,7 +27,9 @@ Change: TypeAlias = Callable[[pb.ModelInferRequest], object]
 COLUMNS = 64
 SLOW_COLUMNS = 2048
 SLOW_ROWS = 64
-QUEUE_ROWS = 128
+# So many slow requests are always taken, and keep the worker busy for several times HASTY_TIMEOUT_MS.
+SLOW_REQUESTS = 4
+QUEUE_ROWS = SLOW_REQUESTS * SLOW_ROWS
 IDENTITY_QUEUE_ROWS = 1024
 MAX_MESSAGE_BYTES = 2 * 2**20
 HASTY_TIMEOUT_MS = 50
@@ -361,7 +363,7 @@ async def test_full_queue_refuses_and_loses_nothing(service: Service) -> None:
             np.testing.assert_array_equal(outcome.output, expected[i % 3])
             answered += 1
     # At least what the queue and the worker hold was taken.
-    assert answered >= QUEUE_ROWS // SLOW_ROWS
+    assert answered >= SLOW_REQUESTS
     assert refused > 0
     after = service.scrape_idle()
     assert (
@@ -382,7 +384,9 @@ async def test_expired_requests_are_never_launched(service: Service) -> None:
     row = np.ones((1, COLUMNS), np.float32)
     async with AioClient(service.url, timeout_s=60, retry=NO_RETRY) as client:
         await client.model_metadata("identity")
-        busy = [asyncio.create_task(client.infer("slow", _slow_rows())) for _ in range(3)]
+        busy = [
+            asyncio.create_task(client.infer("slow", _slow_rows())) for _ in range(SLOW_REQUESTS)
+        ]
         await asyncio.sleep(0.03)
         late = await asyncio.gather(
             *(client.infer("identity", row, timeout_s=0.05) for _ in range(20)),
@@ -394,7 +398,7 @@ async def test_expired_requests_are_never_launched(service: Service) -> None:
         await asyncio.gather(*busy)
     after = service.scrape_idle()
     assert _launches(after, "identity") == _launches(before, "identity")
-    assert _launches(after, "slow") - _launches(before, "slow") == 15
+    assert _launches(after, "slow") - _launches(before, "slow") == 5 * SLOW_REQUESTS
     assert after.value("gatefuse_batch_rows_sum", model="identity") == before.value(
         "gatefuse_batch_rows_sum", model="identity"
     )
@@ -411,7 +415,9 @@ async def test_calls_without_a_deadline_get_the_models_own(
     message = request.SerializeToString()
     assert await asyncio.to_thread(_send, channel, message, timeout_s=None) == (Code.OK, "")
     async with AioClient(service.url, timeout_s=60, retry=NO_RETRY) as client:
-        busy = [asyncio.create_task(client.infer("slow", _slow_rows())) for _ in range(3)]
+        busy = [
+            asyncio.create_task(client.infer("slow", _slow_rows())) for _ in range(SLOW_REQUESTS)
+        ]
         await asyncio.sleep(0.03)
         code, text = await asyncio.to_thread(_send, channel, message, timeout_s=None)
         await asyncio.gather(*busy)
