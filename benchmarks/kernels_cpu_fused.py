@@ -22,9 +22,9 @@ import torch
 from gatefuse_kernels import reference
 from gatefuse_kernels.backends import build_mlp
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import DType
-from gatefuse_kernels.weights import random_source
+from gatefuse_kernels.weights.packed import MlpWeights
+from gatefuse_kernels.weights.random_weights import random_source
 
 SHAPES = ((256, 688), (1024, 4096))
 ROWS = (1, 4, 16, 64, 256)

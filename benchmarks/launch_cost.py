@@ -27,11 +27,11 @@ from gatefuse_kernels.bench.capture import ours
 from gatefuse_kernels.bench.cases import SHAPES
 from gatefuse_kernels.bench.copies import make_copy
 from gatefuse_kernels.bench.timing import host_time
-from gatefuse_kernels.direct_launch import direct_launch
+from gatefuse_kernels.launch.direct_launch import direct_launch
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import Mlp
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import DType, parse_shape
+from gatefuse_kernels.weights.packed import MlpWeights
 
 ROWS = (1, 4, 16, 64, 128, 256, 1024, 4096)
 TURNS = 5
@@ -43,7 +43,7 @@ RESULTS = Path(__file__).parent / "results"
 def build(weights: MlpWeights, x: torch.Tensor, out: torch.Tensor, *, direct: bool) -> Mlp:
     """An MLP whose kernels have all been launched once, and so know their way."""
     kept = direct_launch if direct else lambda *_: None
-    with patch("gatefuse_kernels.jit.direct_launch", kept):
+    with patch("gatefuse_kernels.launch.jit.direct_launch", kept):
         mlp = ours(weights, x.shape[0], Ledger(), deterministic=False)
         mlp(x, out)
         mlp(x, out)

@@ -7,7 +7,7 @@ from gatefuse_kernels.shapes import Activation, Rounding
 if TYPE_CHECKING:
     import torch
 
-    from gatefuse_kernels.packed import MlpWeights
+    from gatefuse_kernels.weights.packed import MlpWeights
 
 __all__ = ["Activation", "Rounding", "gated", "swiglu_mlp"]
 

@@ -7,10 +7,10 @@ from gatefuse_kernels.eager import EagerMlp
 from gatefuse_kernels.errors import BackendUnavailableError
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import Mlp
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import PlanTable
 from gatefuse_kernels.shapes import check_max_rows
 from gatefuse_kernels.swiglu.cpu import CpuFusedMlp
+from gatefuse_kernels.weights.packed import MlpWeights
 
 __all__ = ["BACKENDS", "Backend", "Mlp", "build_mlp"]
 

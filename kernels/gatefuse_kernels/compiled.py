@@ -27,13 +27,13 @@ from torch.nn import functional
 
 from gatefuse_kernels import traffic
 from gatefuse_kernels.errors import BackendUnavailableError
-from gatefuse_kernels.launches import captured_kernels
+from gatefuse_kernels.launch.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.reference import activate
 from gatefuse_kernels.shapes import Activation, bucket_for, row_buckets
 from gatefuse_kernels.traffic import KernelTraffic, helper_launch
+from gatefuse_kernels.weights.packed import MlpWeights
 from gatefuse_kernels.workspace import STEP, needs_apart_rows, temporary
 
 _Forward = Callable[..., torch.Tensor]

@@ -7,14 +7,14 @@ import torch
 
 from gatefuse_kernels import traffic
 from gatefuse_kernels.device_profile import profile_of
-from gatefuse_kernels.launches import captured_kernels
+from gatefuse_kernels.launch.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, Plan, RowPlans, graph_buckets
 from gatefuse_kernels.reference import activate_
 from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, row_buckets
 from gatefuse_kernels.traffic import KernelTraffic, helper_launch
+from gatefuse_kernels.weights.packed import MlpWeights
 from gatefuse_kernels.workspace import apart_rows, needs_apart_rows, temporary
 
 _Op = Callable[[], object]

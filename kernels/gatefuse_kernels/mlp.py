@@ -4,8 +4,8 @@ from typing import Protocol
 
 import torch
 
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import check_rows
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 class Capturable(Protocol):

@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional
 
 from gatefuse_kernels.error_limits import FUSED_ERROR_LIMIT
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _FLOAT32_SUMS = 1e-4
 """A limit below this is float32's."""

@@ -7,9 +7,9 @@ import torch
 from gatefuse_kernels.backends import Mlp, build_mlp
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan.own_table import own_table
 from gatefuse_kernels.shapes import MAX_ROWS
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 class _NoLedger(Ledger):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 
 from gatefuse_kernels import dtypes
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 def noise(

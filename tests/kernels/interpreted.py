@@ -15,12 +15,12 @@ import torch
 import triton.language as tl
 
 from gatefuse_kernels import dtypes, plan, reference
-from gatefuse_kernels.jit import kernel
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.launch.jit import kernel
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
 from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.swiglu.tiles import tile_of_program
+from gatefuse_kernels.weights.packed import MlpWeights
 
 assert os.environ.get("TRITON_INTERPRET") == "1", "run through test_interpreter.py"
 

@@ -14,7 +14,7 @@ import torch
 import triton.language as tl
 
 from gatefuse_kernels import reference
-from gatefuse_kernels.jit import device
+from gatefuse_kernels.launch.jit import device
 from gatefuse_kernels.shapes import Activation, Rounding
 from gatefuse_kernels.swiglu import gate as gate_module
 from gatefuse_kernels.swiglu.gate import launch_gate

@@ -10,11 +10,11 @@ import torch
 from tests.kernels.cases import make_rows, make_weights
 
 from gatefuse_kernels import reference
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Tile
 from gatefuse_kernels.plan.textbook import textbook_tile
 from gatefuse_kernels.shapes import Activation, DType
 from gatefuse_kernels.swiglu.textbook import launch_textbook
+from gatefuse_kernels.weights.packed import MlpWeights
 
 assert os.environ.get("TRITON_INTERPRET") == "1", "run through test_interpreter.py"
 

@@ -14,9 +14,9 @@ from gatefuse_kernels import compiled, dtypes, reference, traffic
 from gatefuse_kernels.backends import Mlp, build_mlp
 from gatefuse_kernels.errors import BackendUnavailableError
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType
-from gatefuse_kernels.weights import random_source
+from gatefuse_kernels.weights.packed import MlpWeights
+from gatefuse_kernels.weights.random_weights import random_source
 
 CPU = torch.device("cpu")
 MAX_ROWS = 6

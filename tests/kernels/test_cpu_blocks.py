@@ -10,10 +10,10 @@ import torch
 from gatefuse_kernels import dtypes, reference
 from gatefuse_kernels.backends import Mlp, build_mlp
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
-from gatefuse_kernels.random_weights import random_source
 from gatefuse_kernels.shapes import Activation, DType
 from gatefuse_kernels.swiglu.cpu_blocks import FixedBlocks
+from gatefuse_kernels.weights.packed import MlpWeights
+from gatefuse_kernels.weights.random_weights import random_source
 
 CPU = torch.device("cpu")
 # The second is above the size from which torch shares the work among threads.

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from gatefuse_kernels import dtypes, reference
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import DType
-from gatefuse_kernels.weights import random_source
+from gatefuse_kernels.weights.packed import MlpWeights
+from gatefuse_kernels.weights.random_weights import random_source
 
 HALF = (DType.BF16, DType.FP16)
 

@@ -29,9 +29,9 @@ from gatefuse_kernels.backends import build_mlp
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.elementwise import build_elementwise
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import PlanTable, own_table
 from gatefuse_kernels.traffic import KernelTraffic
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _DEVICE = torch.device("cuda", 0)
 

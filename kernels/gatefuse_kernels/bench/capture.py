@@ -10,12 +10,12 @@ import torch
 from gatefuse_kernels.backends import build_mlp
 from gatefuse_kernels.bench.copies import Copy
 from gatefuse_kernels.device_profile import profile_of
-from gatefuse_kernels.graphs import GraphedMlp
-from gatefuse_kernels.launches import capture_stream, kernel_names
+from gatefuse_kernels.launch.graphs import GraphedMlp
+from gatefuse_kernels.launch.launches import capture_stream, kernel_names
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import Mlp
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, choose
+from gatefuse_kernels.weights.packed import MlpWeights
 
 if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as PoolHandle

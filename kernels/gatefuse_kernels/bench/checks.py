@@ -7,8 +7,8 @@ import torch
 
 from gatefuse_kernels.bench.capture import Form
 from gatefuse_kernels.error_limits import EAGER_ERROR_LIMIT
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.reference import Accuracy, Truth, relative_error
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _DISTINCT_ROWS = 32
 

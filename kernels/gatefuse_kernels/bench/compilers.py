@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 from gatefuse_kernels.bench.capture import Forward
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import MlpShape
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _Compiled = Callable[..., torch.Tensor]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from gatefuse_kernels import dtypes
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _TIMES_L2 = 4
 _LEAST_COPIES = 3

@@ -7,7 +7,7 @@ import torch
 from gatefuse_kernels.backends import build_mlp
 from gatefuse_kernels.bench.results import Invariance
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _POOL_ROWS = 256
 _LEAST_ROWS = 64

@@ -12,7 +12,7 @@ import torch
 import triton.testing
 
 from gatefuse_kernels.bench.capture import Forward
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _TUNE_WARM_UP_MS = 5
 _TUNE_MS = 20

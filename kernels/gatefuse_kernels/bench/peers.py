@@ -9,8 +9,8 @@ from gatefuse_kernels.bench.compilers import CompiledPeer
 from gatefuse_kernels.bench.packages import FlashSwiglu, Liger
 from gatefuse_kernels.eager import EagerMlp
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.swiglu.gate import launch_gate
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 class Peer(Protocol):

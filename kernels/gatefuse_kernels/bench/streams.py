@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import kernel
+from gatefuse_kernels.launch.jit import kernel
 
 _WORDS_PER_LINE = 16
 """Sizes are whole multiples of this, so that masks never split a 128-bit load."""

@@ -19,7 +19,7 @@ from gatefuse_kernels.elementwise.call import Setting
 from gatefuse_kernels.elementwise.torch_ops import evaluate, store
 from gatefuse_kernels.errors import BackendUnavailableError
 from gatefuse_kernels.expression import CASTS, Program
-from gatefuse_kernels.launches import captured_kernels
+from gatefuse_kernels.launch.launches import captured_kernels
 from gatefuse_kernels.traffic import helper_launch
 
 _Tensors = Sequence[torch.Tensor]

@@ -8,7 +8,7 @@ first five functions there.
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from gatefuse_kernels.jit import device
+from gatefuse_kernels.launch.jit import device
 
 
 @device

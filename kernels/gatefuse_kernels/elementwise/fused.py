@@ -8,7 +8,7 @@ import torch
 from gatefuse_kernels.elementwise.call import Setting
 from gatefuse_kernels.elementwise.generated import kernel_of
 from gatefuse_kernels.elementwise.tiling import WARPS, choose_tiling
-from gatefuse_kernels.jit import Variant
+from gatefuse_kernels.launch.jit import Variant
 from gatefuse_kernels.plan import MAX_GRID
 
 _VECTOR_BYTES = 16

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from gatefuse_kernels.expression import Program
 from gatefuse_kernels.expression.triton_source import KERNEL, program_source
-from gatefuse_kernels.jit import Kernel
+from gatefuse_kernels.launch.jit import Kernel
 from gatefuse_kernels.shapes import DType
 
 

@@ -18,7 +18,7 @@ from gatefuse_kernels.elementwise.exact import (
     sqrt,
     tanh,
 )
-from gatefuse_kernels.jit import device
+from gatefuse_kernels.launch.jit import device
 from gatefuse_kernels.swiglu.tiles import activate
 
 __all__ = [

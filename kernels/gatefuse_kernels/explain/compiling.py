@@ -16,11 +16,11 @@ from gatefuse_kernels.explain.occupancy import Compiled, occupancy
 from gatefuse_kernels.explain.results import Explanation, Form, Point
 from gatefuse_kernels.expression import Program
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, DeviceProfile, Plan
 from gatefuse_kernels.plan.textbook import textbook_plans
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
 from gatefuse_kernels.swiglu.launcher import Launcher
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 def compile_mlp(shape: MlpShape, explanation: Explanation) -> Explanation:

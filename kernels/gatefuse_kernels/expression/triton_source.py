@@ -87,7 +87,7 @@ def program_source(program: Program, dtype: DType) -> str:
         f'gatefuse_kernels/elementwise/{functions}.py.\n"""',
         "import triton.language as tl",
         f"from gatefuse_kernels.elementwise import {functions} as fn\n"
-        "from gatefuse_kernels.jit import device, kernel_of_any_arguments",
+        "from gatefuse_kernels.launch.jit import device, kernel_of_any_arguments",
         _block(program, names),
         _kernel_of_rows(names) if program.vectors else _kernel_of_elements(names),
     ]

@@ -12,7 +12,7 @@ from gatefuse_kernels.plan.plan_traffic import plan_traffic
 from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.table import PlanTable
 from gatefuse_kernels.plan.table_text import format_table, parse_table, read_table
-from gatefuse_kernels.plan.tile import MAX_GRID, Tile
+from gatefuse_kernels.tile import MAX_GRID, Tile
 
 __all__ = [
     "KNOWN_DEVICES",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gatefuse_kernels.plan.tile import Tile
+from gatefuse_kernels.tile import Tile
 
 
 class Algorithm(StrEnum):

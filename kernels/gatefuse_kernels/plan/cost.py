@@ -10,8 +10,8 @@ is for: it knows nothing of waves of programs, of caches, or of how near to a pe
 from gatefuse_kernels.plan.algorithm import Algorithm, Plan
 from gatefuse_kernels.plan.device import DeviceProfile
 from gatefuse_kernels.plan.plan_traffic import plan_traffic
-from gatefuse_kernels.plan.tile import Tile
 from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.tile import Tile
 from gatefuse_kernels.traffic import KernelTraffic
 
 LIBRARY_ROWS = 64

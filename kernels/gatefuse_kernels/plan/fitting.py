@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from gatefuse_kernels.plan.algorithm import Overlap, Plan
 from gatefuse_kernels.plan.device import DeviceProfile
-from gatefuse_kernels.plan.tile import Tile
 from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.tile import Tile
 
 GATE_UP_PRODUCTS, DOWN_PRODUCTS = 2, 1
 

@@ -9,8 +9,8 @@ compiled, not timed.
 from dataclasses import dataclass
 
 from gatefuse_kernels.plan.device import DeviceProfile
-from gatefuse_kernels.plan.tile import Tile
 from gatefuse_kernels.shapes import MAX_ROWS, DType
+from gatefuse_kernels.tile import Tile
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from gatefuse_kernels.plan.device import DeviceProfile
 from gatefuse_kernels.plan.fitting import fitted, is_aligned, is_vectorised
 from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.rule_tiles import UNALIGNED, LaunchTiles, tiles_for
-from gatefuse_kernels.plan.tile import Tile
 from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.tile import Tile
 
 _BUSY = 0.75
 """Share of the multiprocessors that a launch should have a program for."""

@@ -11,7 +11,7 @@ from DRAM, which at 256 rows of 4096x14336 on an H200 takes 146 us instead of 96
 from typing import NamedTuple
 
 from gatefuse_kernels.plan.device import DeviceProfile
-from gatefuse_kernels.plan.tile import Tile
+from gatefuse_kernels.tile import Tile
 
 _RESERVED_BYTES = 1024
 """Shared memory that the system keeps for itself in each block."""

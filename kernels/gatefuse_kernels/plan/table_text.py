@@ -10,8 +10,8 @@ from typing import Any, cast
 from gatefuse_kernels.errors import PlanTableError
 from gatefuse_kernels.plan.algorithm import Algorithm, Overlap, Plan
 from gatefuse_kernels.plan.table import Entry, MeasuredClass, Measurement, PlanTable
-from gatefuse_kernels.plan.tile import Tile
 from gatefuse_kernels.shapes import MAX_ROWS, DType, parse_shape
+from gatefuse_kernels.tile import Tile
 
 
 def parse_table(text: str, source: str) -> PlanTable:

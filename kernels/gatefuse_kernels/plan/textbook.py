@@ -8,8 +8,8 @@ all of gate and up, whatever the columns.
 from gatefuse_kernels.plan.algorithm import Algorithm, Plan
 from gatefuse_kernels.plan.fitting import is_aligned
 from gatefuse_kernels.plan.row_plans import RowPlans
-from gatefuse_kernels.plan.tile import Tile
 from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape
+from gatefuse_kernels.tile import Tile
 
 FEW_ROWS = 16
 """Up to here a program has tiles of 16 rows, the fewest that an MMA takes."""

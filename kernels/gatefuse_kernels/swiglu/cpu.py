@@ -24,9 +24,9 @@ import torch
 from gatefuse_kernels import traffic
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.reference import activate_
 from gatefuse_kernels.swiglu.cpu_blocks import FixedBlocks
+from gatefuse_kernels.weights.packed import MlpWeights
 from gatefuse_kernels.workspace import scratch
 
 _BLOCK_ROWS = 1024

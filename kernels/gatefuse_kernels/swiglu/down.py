@@ -3,13 +3,13 @@
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import kernel
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.launch.jit import kernel
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.overlap import wait_for_h
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace, store_sum
 from gatefuse_kernels.swiglu.tiles import product, tile_of_program
 from gatefuse_kernels.swiglu.variants import down_variant
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 @kernel

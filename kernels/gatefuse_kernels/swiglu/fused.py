@@ -5,16 +5,16 @@ from typing import NamedTuple
 import torch
 
 from gatefuse_kernels.device_profile import profile_of
-from gatefuse_kernels.launches import capture_stream, captured_kernels
+from gatefuse_kernels.launch.launches import capture_stream, captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, Plan, PlanTable, graph_buckets, plan_traffic, plans_for
 from gatefuse_kernels.shapes import DType, MlpShape
 from gatefuse_kernels.swiglu.alignment import run_aligned
 from gatefuse_kernels.swiglu.helpers import with_helpers
 from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.traffic import KernelTraffic
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _EVERY_COUNT_UP_TO = 512
 """Row counts whose library launches `warm_up` measures one by one; above, the graphs' buckets."""

@@ -13,7 +13,7 @@ import torch
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from gatefuse_kernels.jit import device, kernel_of_any_arguments
+from gatefuse_kernels.launch.jit import device, kernel_of_any_arguments
 from gatefuse_kernels.plan import MAX_GRID
 from gatefuse_kernels.shapes import Activation, Rounding
 from gatefuse_kernels.swiglu.tiles import activate

@@ -3,12 +3,12 @@
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import kernel
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.launch.jit import kernel
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
 from gatefuse_kernels.swiglu.variants import gate_up_variant
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 @kernel

@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import device, kernel
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.launch.jit import device, kernel
+from gatefuse_kernels.launch.tensor_maps import TiledMatrix
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.plan.device import DeviceProfile
 from gatefuse_kernels.plan.fitting import GATE_UP_PRODUCTS
@@ -20,7 +20,7 @@ from gatefuse_kernels.swiglu.shared_tiles import first_of_stretch, put_together
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace
 from gatefuse_kernels.swiglu.tiles import activate, existing, places, product, tile_of_program
 from gatefuse_kernels.swiglu.variants import gate_up_variant
-from gatefuse_kernels.tensor_maps import TiledMatrix
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _FEWEST_STEPS = 4
 """Of a tile that is worth sharing; with one, Triton 3.6 cannot compile what shares it."""

@@ -5,7 +5,6 @@ from typing import Protocol
 import torch
 
 from gatefuse_kernels.device_profile import profile_of
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, DeviceProfile, Overlap, Plan, Tile
 from gatefuse_kernels.swiglu.alignment import starts_on_16_bytes
 from gatefuse_kernels.swiglu.down import Down
@@ -16,6 +15,7 @@ from gatefuse_kernels.swiglu.gate_up_tma import GateUpTma
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace
 from gatefuse_kernels.swiglu.streamed import DownStreamed, GateUpStreamed
 from gatefuse_kernels.swiglu.textbook import launch_textbook
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 class _Product(Protocol):

@@ -10,7 +10,7 @@ before any loop that reads h: in a pipelined loop the compiler would move loads 
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from gatefuse_kernels.jit import device
+from gatefuse_kernels.launch.jit import device
 
 
 @device

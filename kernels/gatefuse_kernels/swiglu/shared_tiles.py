@@ -8,7 +8,7 @@ for the other. See `gatefuse_kernels.plan.sharing` for when and why.
 
 import triton.language as tl
 
-from gatefuse_kernels.jit import device
+from gatefuse_kernels.launch.jit import device
 from gatefuse_kernels.swiglu.tiles import places
 
 

@@ -7,7 +7,7 @@ each time. No program waits for another, so nothing has to be resident together.
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import device
+from gatefuse_kernels.launch.jit import device
 from gatefuse_kernels.plan import Tile
 from gatefuse_kernels.swiglu.tiles import existing, places
 

@@ -10,11 +10,11 @@ is free up to two tokens; from four on it takes longer than the weights' way fro
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import Variant, device, kernel
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.launch.jit import Variant, device, kernel
 from gatefuse_kernels.plan import Overlap, Tile
 from gatefuse_kernels.swiglu.overlap import let_down_start, wait_for_h
 from gatefuse_kernels.swiglu.tiles import activate
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 @device

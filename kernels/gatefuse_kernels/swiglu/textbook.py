@@ -10,10 +10,10 @@ operands in one), edges are masked, and float32 is not quietly tf32.
 import torch
 import triton.language as tl
 
-from gatefuse_kernels.jit import kernel
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.launch.jit import kernel
 from gatefuse_kernels.plan import Tile
 from gatefuse_kernels.swiglu.tiles import activate, tile_of_program
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 @kernel

@@ -6,11 +6,11 @@ from gatefuse_kernels import traffic
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import graph_buckets
 from gatefuse_kernels.plan.textbook import FEW_ROWS, textbook_plans, textbook_tile
 from gatefuse_kernels.swiglu.alignment import run_aligned
 from gatefuse_kernels.swiglu.textbook import launch_textbook
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 class TextbookMlp:

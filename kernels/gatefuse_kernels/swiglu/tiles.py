@@ -2,7 +2,7 @@
 
 import triton.language as tl
 
-from gatefuse_kernels.jit import device
+from gatefuse_kernels.launch.jit import device
 
 
 @device

@@ -1,8 +1,8 @@
 """Which constants and options a tile stands for, in the kernels that multiply on tensor cores."""
 
-from gatefuse_kernels.jit import Kernel, Variant
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.launch.jit import Kernel, Variant
 from gatefuse_kernels.plan import Overlap, Tile
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 def gate_up_variant(

@@ -20,13 +20,10 @@ and up; h `[M, I]`, the gated rows. Eager and compiled work in place, so their h
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gatefuse_kernels.shapes import MlpShape
+from gatefuse_kernels.tile import Tile
 from gatefuse_kernels.traffic.kernel import KernelTraffic, Transfer
-
-if TYPE_CHECKING:
-    from gatefuse_kernels.plan import Tile
 
 ACTIVATION_FLOPS = 4
 """Nominal FLOPs per activated element (exp, add, divide, multiply); GEMMs dominate by far."""
@@ -133,7 +130,7 @@ def library_mlp(shape: MlpShape, rows: int, itemsize: int) -> tuple[KernelTraffi
 
 
 @lru_cache(maxsize=4096)
-def textbook_mlp(shape: MlpShape, rows: int, itemsize: int, tile: "Tile") -> KernelTraffic:
+def textbook_mlp(shape: MlpShape, rows: int, itemsize: int, tile: Tile) -> KernelTraffic:
     """The one launch of the textbook kernel: what each of its programs needs, once.
 
     Here reading again is the algorithm and no accident of caches, so this alone is no lower bound

@@ -8,8 +8,8 @@ from itertools import product
 from gatefuse_kernels.plan import DeviceProfile, Tile
 from gatefuse_kernels.plan.fitting import DOWN_PRODUCTS, GATE_UP_PRODUCTS, tile_fits
 from gatefuse_kernels.plan.sharing import shares, side_by_side
-from gatefuse_kernels.plan.tile import BOX, STREAMED_ROWS
 from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.tile import BOX, STREAMED_ROWS
 
 _LINE_BYTES = 64
 """The shortest inner step worth loading, half a cache line; the longest is 16 of them."""

@@ -9,11 +9,11 @@ import torch
 from gatefuse_kernels import reference
 from gatefuse_kernels.bench.copies import weight_copies
 from gatefuse_kernels.bench.timing import Pace, take_turns
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, Plan, Tile
 from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.tuning.compiling import Compilers, Problem, launch_tile
 from gatefuse_kernels.tuning.stopwatch import Launch, Timed, WrongAnswerError
+from gatefuse_kernels.weights.packed import MlpWeights
 
 Key = TypeVar("Key")
 

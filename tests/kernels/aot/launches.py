@@ -8,10 +8,10 @@ import torch
 from tests.kernels.aot.jobs import Job
 
 from gatefuse_kernels import dtypes
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.swiglu.gate import launch_gate
 from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.swiglu.textbook import launch_textbook
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _ROWS = 16
 

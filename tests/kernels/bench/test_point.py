@@ -18,10 +18,10 @@ from gatefuse_kernels.bench.peers import Peer, all_peers
 from gatefuse_kernels.bench.point import PointBench
 from gatefuse_kernels.bench.results import Point, Spread, State
 from gatefuse_kernels.bench.timing import Pace, spread
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm
 from gatefuse_kernels.reference import activate, eager_mlp
 from gatefuse_kernels.shapes import DType, MlpShape
+from gatefuse_kernels.weights.packed import MlpWeights
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 

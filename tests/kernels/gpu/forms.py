@@ -8,10 +8,10 @@ from dataclasses import replace
 from gatefuse_kernels.backends import Mlp, build_mlp
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, Overlap, Plan, PlanTable, Tile
 from gatefuse_kernels.plan.table import Entry, MeasuredClass, Measurement
 from gatefuse_kernels.shapes import MAX_ROWS, DType
+from gatefuse_kernels.weights.packed import MlpWeights
 
 CUDA = "cuda:0"
 

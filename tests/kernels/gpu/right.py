@@ -7,10 +7,10 @@ from tests.kernels.gpu.forms import FORCED
 
 from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.error_limits import EAGER_ERROR_LIMIT
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.plan import Algorithm, choose
 from gatefuse_kernels.plan.fitting import is_aligned
 from gatefuse_kernels.reference import measure_accuracy
+from gatefuse_kernels.weights.packed import MlpWeights
 
 
 def assert_right(

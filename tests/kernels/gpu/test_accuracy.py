@@ -9,8 +9,8 @@ from tests.kernels.gpu.right import assert_right
 
 import gatefuse_kernels
 from gatefuse_kernels import reference
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType
+from gatefuse_kernels.weights.packed import MlpWeights
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("poisoned_memory")]
 

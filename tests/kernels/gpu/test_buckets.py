@@ -12,9 +12,9 @@ from tests.kernels.gpu.forms import CUDA
 from tests.kernels.gpu.watching import same_bits
 
 from gatefuse_kernels.backends import build_mlp
-from gatefuse_kernels.graphs import GraphedMlp
+from gatefuse_kernels.launch.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
+from gatefuse_kernels.weights.packed import MlpWeights
 
 pytestmark = pytest.mark.gpu
 

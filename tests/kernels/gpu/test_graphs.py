@@ -13,10 +13,10 @@ from tests.kernels.gpu.right import assert_right
 from tests.kernels.gpu.watching import profiled, same_bits
 
 from gatefuse_kernels.backends import Mlp, build_mlp
-from gatefuse_kernels.graphs import GraphedMlp
+from gatefuse_kernels.launch.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import row_buckets
+from gatefuse_kernels.weights.packed import MlpWeights
 
 pytestmark = [
     pytest.mark.gpu,

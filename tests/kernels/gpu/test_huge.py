@@ -18,8 +18,8 @@ from gatefuse_kernels import gated, reference
 from gatefuse_kernels.elementwise import build_elementwise
 from gatefuse_kernels.expression import parse_program
 from gatefuse_kernels.ledger import Ledger
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType
+from gatefuse_kernels.weights.packed import MlpWeights
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("huge")]
 

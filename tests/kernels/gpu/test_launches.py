@@ -11,7 +11,7 @@ from tests.kernels.gpu.forms import CUDA
 from tests.kernels.gpu.watching import counted, profiled
 
 from gatefuse_kernels.backends import build_mlp
-from gatefuse_kernels.launches import captured_kernels
+from gatefuse_kernels.launch.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.shapes import DType
 

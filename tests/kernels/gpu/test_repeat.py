@@ -15,7 +15,7 @@ from tests.kernels.gpu.forms import CUDA, FORMS, build
 from tests.kernels.gpu.watching import bits, same_bits
 
 from gatefuse_kernels.backends import build_mlp
-from gatefuse_kernels.graphs import GraphedMlp
+from gatefuse_kernels.launch.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.shapes import DType
 

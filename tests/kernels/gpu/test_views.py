@@ -12,8 +12,8 @@ from tests.kernels.gpu.right import assert_right
 from tests.kernels.gpu.watching import compilations, same_bits
 
 from gatefuse_kernels import gated
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import DType
+from gatefuse_kernels.weights.packed import MlpWeights
 
 pytestmark = pytest.mark.gpu
 

@@ -11,9 +11,9 @@ from gatefuse_kernels import reference
 from gatefuse_kernels.backends import build_mlp
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.plan import read_table
-from gatefuse_kernels.random_weights import random_source
 from gatefuse_kernels.shapes import DType, MlpShape
 from gatefuse_kernels.tuning.run import TuneOptions, tune
+from gatefuse_kernels.weights.random_weights import random_source
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -26,7 +26,7 @@ from gatefuse_kernels.bench.results import Measured, PeerResult, State
 from gatefuse_kernels.bench.timing import Call, Pace, take_turns
 from gatefuse_kernels.elementwise import Elementwise, build_elementwise
 from gatefuse_kernels.expression import Program, parse_program
-from gatefuse_kernels.launches import captured_kernels
+from gatefuse_kernels.launch.launches import captured_kernels
 from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.shapes import DType
 from gatefuse_kernels.traffic import passes, program_traffic

@@ -9,8 +9,8 @@ from safetensors import safe_open
 from gatefuse.config import ModelConfig, Vector
 from gatefuse.worker.engine.models import ACTIVATIONS
 from gatefuse_kernels.audit.cases import Case, MlpCase, ProgramCase
-from gatefuse_kernels.hf_config import read_config
 from gatefuse_kernels.shapes import MAX_ROWS, MlpShape
+from gatefuse_kernels.weights.hf_config import read_config
 
 _BUCKET_STEP = 16
 _STEPS_A_DOUBLING = 64

@@ -6,15 +6,13 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from gatefuse.client.blocking import Client, InferenceError
-from gatefuse.client.metadata import ModelMetadata, ServerMetadata
+from gatefuse.client.metadata import ModelMetadata
 from gatefuse.client.transport.retry import SHORT_RETRY
 from gatefuse.commands.conventions import EXIT_USAGE, EXIT_WRONG, STDOUT
 from gatefuse.commands.loadtest.checks import Gate, gate_for
@@ -24,7 +22,8 @@ from gatefuse.commands.loadtest.jobs import CellJob, LoadTestError, Setup, Sourc
 from gatefuse.commands.loadtest.options import Options, add_arguments, options_of
 from gatefuse.commands.loadtest.plan import plan_cells
 from gatefuse.commands.loadtest.progress import Progress
-from gatefuse.commands.loadtest.stats import CellResult, Ratio, compare_models, summarise
+from gatefuse.commands.loadtest.report import Report
+from gatefuse.commands.loadtest.stats import CellResult, compare_models, summarise
 from gatefuse.commands.loadtest.table import cells_of, header, notes, ratio_line
 from gatefuse.commands.loadtest.targets import targets_of
 from gatefuse.commands.text_table import text_table
@@ -34,27 +33,6 @@ __all__ = ["add_arguments", "run"]
 
 DEFAULT_COLUMNS = 1024
 _HTML_NEEDS = ("jinja2", "matplotlib")
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Everything that one test gave."""
-
-    facts: Mapping[str, str]
-    server: ServerMetadata
-    models: tuple[ModelMetadata, ...]
-    results: tuple[CellResult, ...]
-    ratios: tuple[Ratio, ...]
-    checked_against: str
-
-    @property
-    def problems(self) -> list[str]:
-        """What was wrong, in words; empty if nothing was."""
-        return [
-            f"{result.cell.model}, rows {result.cell.rows}, load {result.cell.load.label}: {problem}"
-            for result in self.results
-            for problem in result.problems
-        ]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (InferenceError, LoadTestError, ValueError, OSError) as error:
         print(f"gatefuse loadtest: {error}", file=sys.stderr)
         return EXIT_USAGE
-    written = json.dumps(json_of(report), indent=1)
+    written = json.dumps(report.as_json(), indent=1)
     if options.json == STDOUT:
         print(written)
     else:
@@ -108,16 +86,6 @@ def run_test(options: Options, command: str) -> Report:
         ratios=tuple(compare_models(results)),
         checked_against=_checked_against(options, evaluated=evaluated),
     )
-
-
-def json_of(report: Report) -> dict[str, Any]:
-    """Returns everything in the report as JSON can hold it."""
-    fields = asdict(report)
-    fields["problems"] = report.problems
-    for result, plain in zip(report.results, fields["results"], strict=True):
-        plain["answers"]["relative"] = result.answers.relative
-        plain["versus_first"]["relative"] = result.versus_first.relative
-    return fields
 
 
 def _run_cells(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gatefuse.commands.loadtest.plots import plots
+from gatefuse.commands.loadtest.report import Report
 from gatefuse.commands.loadtest.stats import CellResult, Ratio
 from gatefuse.commands.loadtest.table import cells_of, header, notes, times
-
-if TYPE_CHECKING:
-    from gatefuse.commands.loadtest.command import Report
 
 _RATIO_TITLES = ("requests/s", "p50", "p99", "launches", "bytes")
 

@@ -26,7 +26,7 @@ from gatefuse.worker.engine.device_memory import (
     move_rows,
 )
 from gatefuse.worker.engine.models import LoadedModel, MlpRunner
-from gatefuse_kernels.graphs import GraphedMlp
+from gatefuse_kernels.launch.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Entry
 
 # The copies of one batch run under the compute of the other; a third would only bind its rows earlier.

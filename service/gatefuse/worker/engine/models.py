@@ -17,7 +17,10 @@ from gatefuse_kernels.elementwise import build_elementwise
 from gatefuse_kernels.ledger import Ledger, Mode
 from gatefuse_kernels.plan import PlanTable
 from gatefuse_kernels.shapes import Activation
-from gatefuse_kernels.weights import WeightSource, WeightStore, open_checkpoint, random_source
+from gatefuse_kernels.weights.checkpoint import open_checkpoint
+from gatefuse_kernels.weights.packed import WeightSource
+from gatefuse_kernels.weights.random_weights import random_source
+from gatefuse_kernels.weights.store import WeightStore
 
 ACTIVATIONS = {
     "swiglu": (Activation.SILU,),

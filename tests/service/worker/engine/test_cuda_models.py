@@ -21,7 +21,7 @@ from gatefuse.worker.engine.models import ModelLoader
 from gatefuse_kernels.error_limits import FUSED_ERROR_LIMIT
 from gatefuse_kernels.reference import mlp_reference
 from gatefuse_kernels.shapes import DType
-from gatefuse_kernels.weights import random_source
+from gatefuse_kernels.weights.random_weights import random_source
 
 pytestmark = pytest.mark.gpu
 

@@ -19,9 +19,9 @@ from gatefuse.worker.engine.base import Ticket
 from gatefuse.worker.engine.cpu import CpuEngine
 from gatefuse.worker.engine.models import load_models
 from gatefuse_kernels.plan import parse_table
-from gatefuse_kernels.random_weights import random_source
 from gatefuse_kernels.reference import mlp_reference
 from gatefuse_kernels.shapes import Activation, DType
+from gatefuse_kernels.weights.random_weights import random_source
 
 HIDDEN, INTERMEDIATE, LAYERS, SEED = 24, 40, 2, 3
 RANDOM = RandomWeights(hidden=HIDDEN, intermediate=INTERMEDIATE, layers=LAYERS, seed=SEED)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gatefuse_kernels import jit
-from gatefuse_kernels.jit import Kernel, Variant
-from gatefuse_kernels.tensor_maps import TiledMatrix
+from gatefuse_kernels.launch import jit
+from gatefuse_kernels.launch.jit import Kernel, Variant
+from gatefuse_kernels.launch.tensor_maps import TiledMatrix
 
 
 class FakeKernel:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gatefuse_kernels.launches import capture_stream, kernel_names
+from gatefuse_kernels.launch.launches import capture_stream, kernel_names
 from gatefuse_kernels.ledger import Ledger, Recipe
 from gatefuse_kernels.mlp import Capturable
 from gatefuse_kernels.shapes import bucket_for

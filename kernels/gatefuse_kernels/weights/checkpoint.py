@@ -15,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 
 from gatefuse_kernels import dtypes
 from gatefuse_kernels.errors import CheckpointError
-from gatefuse_kernels.hf_config import MlpConfig, read_config, read_json_object
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
+from gatefuse_kernels.weights.hf_config import MlpConfig, read_config, read_json_object
+from gatefuse_kernels.weights.packed import MlpWeights
 
 __all__ = ["Checkpoint", "CheckpointError", "open_checkpoint"]
 

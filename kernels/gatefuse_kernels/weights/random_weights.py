@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from gatefuse_kernels import dtypes
-from gatefuse_kernels.checkpoint import CheckpointError
-from gatefuse_kernels.packed import MlpWeights
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
+from gatefuse_kernels.weights.checkpoint import CheckpointError
+from gatefuse_kernels.weights.packed import MlpWeights
 
 _GATED_SECOND_MOMENT = {
     Activation.SILU: 0.3558,

@@ -14,7 +14,7 @@ from typing import Any
 
 from triton.runtime import driver
 
-from gatefuse_kernels.tensor_maps import TensorMaps
+from gatefuse_kernels.launch.tensor_maps import TensorMaps
 
 DirectLaunch = Callable[[int, tuple[object, ...]], None]
 """Launches so many programs with all of a kernel's arguments, on the current stream of its device."""

@@ -8,8 +8,8 @@ import pytest
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from gatefuse_kernels import tensor_maps
-from gatefuse_kernels.tensor_maps import TensorMaps, TiledMatrix, described
+from gatefuse_kernels.launch import tensor_maps
+from gatefuse_kernels.launch.tensor_maps import TensorMaps, TiledMatrix, described
 
 _FORMS = ("form of x", "form of weight")
 

@@ -1,22 +1,11 @@
-"""Weights by source: Hugging Face checkpoints, random ones for load tests, and the shared store."""
+"""The weights that a device holds: one copy, however many models ask."""
 
 from weakref import WeakValueDictionary
 
 import torch
 
-from gatefuse_kernels.checkpoint import CheckpointError, open_checkpoint
-from gatefuse_kernels.packed import MlpWeights, WeightSource
-from gatefuse_kernels.random_weights import random_source
 from gatefuse_kernels.shapes import DType
-
-__all__ = [
-    "CheckpointError",
-    "MlpWeights",
-    "WeightSource",
-    "WeightStore",
-    "open_checkpoint",
-    "random_source",
-]
+from gatefuse_kernels.weights.packed import MlpWeights, WeightSource
 
 
 class WeightStore:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from triton.backends.nvidia.driver import CudaLauncher, make_tensordesc_arg, wrap_handle_tensordesc
 
-from gatefuse_kernels import direct_launch as module
-from gatefuse_kernels.direct_launch import direct_launch
-from gatefuse_kernels.tensor_maps import TiledMatrix
+from gatefuse_kernels.launch import direct_launch as module
+from gatefuse_kernels.launch.direct_launch import direct_launch
+from gatefuse_kernels.launch.tensor_maps import TiledMatrix
 
 STREAM = 77
 Launched = list[tuple[object, ...]]

@@ -1,4 +1,4 @@
-"""Checkpoints in every layout, the errors a bad one gives, random weights, and the store."""
+"""Checkpoints in every layout, and the errors a bad one gives."""
 
 from __future__ import annotations
 
@@ -12,15 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from gatefuse_kernels import reference
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
-from gatefuse_kernels.weights import (
-    CheckpointError,
-    WeightStore,
-    open_checkpoint,
-    random_source,
-)
+from gatefuse_kernels.weights.checkpoint import CheckpointError, open_checkpoint
 
 CPU = torch.device("cpu")
-TINY_LLAMA = Path(__file__).parents[2] / "tiny-llama"
+TINY_LLAMA = Path(__file__).parents[3] / "tiny-llama"
 HIDDEN, INTERMEDIATE = 12, 20
 
 
@@ -331,36 +326,3 @@ def test_nothing_there(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "weights.safetensors")
     with pytest.raises(CheckpointError, match="has no layer 9"):
         open_checkpoint(TINY_LLAMA).load(9, DType.BF16, CPU)
-
-
-def test_random_weights_are_reproducible_and_of_unit_size() -> None:
-    source = random_source(256, 512, 3, seed=5)
-    assert source.layers == (0, 1, 2)
-    weights = source.load(1, DType.FP32, CPU)
-    again = random_source(256, 512, 3, seed=5).load(1, DType.FP32, CPU)
-    assert torch.equal(weights.gate_up, again.gate_up)
-    assert not torch.equal(weights.down, source.load(2, DType.FP32, CPU).down)
-    x = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
-    assert 0.8 < float(reference.eager_mlp(x, weights).std()) < 1.2
-    assert source.source_id != random_source(256, 512, 3, seed=6).source_id
-
-
-@pytest.mark.parametrize(("layers", "seed"), [(0, 0), (1, -1)])
-def test_random_parameters_are_checked(layers: int, seed: int) -> None:
-    with pytest.raises(ValueError, match=r"layers|seed"):
-        random_source(8, 8, layers, seed)
-    with pytest.raises(CheckpointError, match="no layer 1"):
-        random_source(8, 8, 1, 0).load(1, DType.FP32, CPU)
-
-
-def test_the_store_keeps_one_copy() -> None:
-    store = WeightStore(CPU)
-    first = store.get(random_source(8, 16, 2, 0), 1, DType.BF16)
-    assert store.get(random_source(8, 16, 2, 0), 1, DType.BF16) is first
-    assert store.nbytes == first.nbytes
-    wide = store.get(random_source(8, 16, 2, 0), 1, DType.FP32)
-    other = store.get(random_source(8, 16, 2, 1), 1, DType.BF16)
-    assert store.nbytes == first.nbytes * 4
-    # What nobody has any more is let go.
-    del wide
-    assert store.nbytes == first.nbytes + other.nbytes

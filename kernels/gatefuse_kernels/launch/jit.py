@@ -7,8 +7,8 @@ from typing import Any, Protocol, cast
 import triton
 import triton.language as tl
 
-from gatefuse_kernels.direct_launch import DirectLaunch, direct_launch
-from gatefuse_kernels.tensor_maps import described
+from gatefuse_kernels.launch.direct_launch import DirectLaunch, direct_launch
+from gatefuse_kernels.launch.tensor_maps import described
 
 _INTEGERS = ("rows", "shared_columns", "sharing_programs")
 """What kernels are told at run time, besides pointers."""

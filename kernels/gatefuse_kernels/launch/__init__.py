@@ -1,0 +1,1 @@
+"""How kernels are launched, captured into graphs, and counted where they run."""
