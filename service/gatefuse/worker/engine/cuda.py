@@ -7,12 +7,12 @@ scratch memory and graph memory are shared between lanes, layers and models.
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 
-from gatefuse.link.arena import Arena, tensor_stride, tensors_bytes
+from gatefuse.link.arena import Arena, tensors_bytes
 from gatefuse.link.memory import OpenMemory
 from gatefuse.link.messages import DoneMessage, Status
 from gatefuse.link.served_model import ServedModel
@@ -25,63 +25,9 @@ from gatefuse.worker.engine.device_memory import (
     covers,
     move_rows,
 )
+from gatefuse.worker.engine.lanes import LANES, Lane, Memory, Placed
 from gatefuse.worker.engine.models import LoadedModel, MlpRunner
 from gatefuse_kernels.launch.graphs import GraphedMlp
-from gatefuse_kernels.ledger import Entry
-
-# The copies of one batch run under the compute of the other; a third would only bind its rows earlier.
-LANES = 2
-
-
-class _Buffers:
-    """Device memory for the rows and answers of one batch, static because graphs are captured on it."""
-
-    def __init__(self, region_bytes: int, device: torch.device) -> None:
-        self.rows = torch.zeros(region_bytes, dtype=torch.uint8, device=device)
-        self.answers = torch.zeros(region_bytes, dtype=torch.uint8, device=device)
-
-    def tensors(
-        self, model: LoadedModel, shape: tuple[int, int]
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """The model's inputs and outputs for a batch of `shape`."""
-        served = model.served
-        return (
-            _tensors(self.rows, len(served.inputs), shape, model.dtype),
-            _tensors(self.answers, len(served.outputs), shape, model.dtype),
-        )
-
-
-class _Memory:
-    """Each lane's buffers, and zeros to pad with; models that are loaded together share them."""
-
-    def __init__(self, models: Iterable[LoadedModel], device: torch.device) -> None:
-        region_bytes = max((model.served.region_bytes for model in models), default=1)
-        self.lanes = tuple(_Buffers(region_bytes, device) for _ in range(LANES))
-        self.zeros = torch.zeros(region_bytes, dtype=torch.uint8, device=device)
-        self.pool = torch.cuda.graph_pool_handle()
-
-
-class _Placed:
-    """A model on the device, with the memory its batches use and its graphs, by lane and layer."""
-
-    def __init__(self, model: LoadedModel, memory: _Memory) -> None:
-        self.model = model
-        self.memory = memory
-        self.graphs: dict[tuple[int, int], GraphedMlp] = {}
-
-
-class _Lane:
-    """One batch in flight: a stream, and the events that time it."""
-
-    def __init__(self, number: int, device: torch.device) -> None:
-        self.number = number
-        self.stream = torch.cuda.Stream(device)
-        self.begun = torch.cuda.Event(enable_timing=True)
-        self.computed = torch.cuda.Event(enable_timing=True)
-        self.finished = torch.cuda.Event()
-        self.ticket: Ticket | None = None
-        self.padded_rows = 0
-        self.entries: tuple[Entry, ...] = ()
 
 
 class CudaEngine:
@@ -94,10 +40,10 @@ class CudaEngine:
     def __init__(self, models: Sequence[LoadedModel]) -> None:
         """Serves `models`, each under its index."""
         self._torch_device = torch.device(self.device)
-        memory = _Memory(models, self._torch_device)
-        self._models = {model.served.index: _Placed(model, memory) for model in models}
-        self._lanes = [_Lane(number, self._torch_device) for number in range(LANES)]
-        self._in_flight: list[_Lane] = []
+        memory = Memory(models, self._torch_device)
+        self._models = {model.served.index: Placed(model, memory) for model in models}
+        self._lanes = [Lane(number, self._torch_device) for number in range(LANES)]
+        self._in_flight: list[Lane] = []
         # Whoever launches holds it. A model that is added beside the batches runs library products while it is
         # captured, and graphs that one thread captured share the library's workspace.
         self._launching = threading.Lock()
@@ -130,7 +76,7 @@ class CudaEngine:
 
     def add(self, model: LoadedModel) -> Added:
         """See `Engine`. The model has memory of its own: graphs hold on to the buffers they were captured on."""
-        placed = _Placed(model, _Memory((model,), self._torch_device))
+        placed = Placed(model, Memory((model,), self._torch_device))
         self._warm_up(placed)
         begin = partial(self._models.__setitem__, model.served.index, placed)
         return Added(placed.model.served, begin)
@@ -204,7 +150,7 @@ class CudaEngine:
             done.append((ticket, self._report(lane, ticket)))
         return done
 
-    def _warm_up(self, placed: _Placed) -> None:
+    def _warm_up(self, placed: Placed) -> None:
         for layer, runner in placed.model.runners.items():
             runner.warm_up()
             for lane in self._lanes:
@@ -215,7 +161,7 @@ class CudaEngine:
         placed.model = placed.model.warmed_up(*(each.kernels for each in placed.graphs.values()))
 
     @staticmethod
-    def _prepare(placed: _Placed, lane: _Lane, layer: int) -> None:
+    def _prepare(placed: Placed, lane: Lane, layer: int) -> None:
         model, memory = placed.model, placed.memory
         runner = model.runners[layer]
         buffers = memory.lanes[lane.number]
@@ -233,7 +179,7 @@ class CudaEngine:
             placed.graphs[lane.number, layer] = graphed
 
     @staticmethod
-    def _compute(placed: _Placed, lane: _Lane, layer: int, shape: tuple[int, int]) -> int:
+    def _compute(placed: Placed, lane: Lane, layer: int, shape: tuple[int, int]) -> int:
         """Launches the layer on the lane's rows; returns the rows computed, padding included."""
         rows, columns = shape
         model, memory = placed.model, placed.memory
@@ -254,7 +200,7 @@ class CudaEngine:
         return bucket
 
     @staticmethod
-    def _report(lane: _Lane, ticket: Ticket) -> DoneMessage:
+    def _report(lane: Lane, ticket: Ticket) -> DoneMessage:
         return DoneMessage(
             status=Status.OK,
             slot=ticket.message.slot,
@@ -266,24 +212,12 @@ class CudaEngine:
         )
 
 
-def _is_finished(lane: _Lane) -> bool:
+def _is_finished(lane: Lane) -> bool:
     try:
         return bool(lane.finished.query())
     except RuntimeError as error:
         # An asynchronous device error: the context is lost, and every later call would say the same.
         raise EngineFault(str(error)) from error
-
-
-def _tensors(
-    buffer: torch.Tensor, count: int, shape: tuple[int, int], dtype: torch.dtype
-) -> list[torch.Tensor]:
-    """`count` tensors of `shape`, one after the other in a buffer of bytes."""
-    rows, columns = shape
-    size = rows * columns * dtype.itemsize
-    stride = tensor_stride(rows, columns * dtype.itemsize)
-    return [
-        buffer[number * stride :][:size].view(dtype).view(rows, columns) for number in range(count)
-    ]
 
 
 def _host_bytes(arena: Arena, offset_bytes: int, size_bytes: int) -> torch.Tensor:
