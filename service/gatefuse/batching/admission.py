@@ -19,11 +19,12 @@ def admit(
     remaining_s: float,
     ready: bool,
     draining: bool,
+    level: int = 0,
     queued_requests: int = 0,
 ) -> None:
     """Returns when `rows` rows may be queued, raises the answer otherwise.
 
-    `queued_requests` are those that wait at the request's priority level; it matters where the policy has a limit.
+    `queued_requests` are those that wait at the request's priority level; they matter where its policy has a limit.
 
     Raises:
         Draining: the service is shutting down.
@@ -45,6 +46,6 @@ def admit(
         raise NoReplica("no worker is ready for the model")
     if queued_rows + rows > limits.max_queue_rows:
         raise QueueFull(f"the queue of the model is full (limit: {limits.max_queue_rows} rows)")
-    most = limits.policy.max_queue_size
+    most = limits.policy_of(level).max_queue_size
     if most and queued_requests >= most:
         raise TooManyRequests(f"the queue of the model is full (limit: {most} requests)")

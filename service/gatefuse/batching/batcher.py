@@ -6,7 +6,7 @@ take it, so that under load a batch keeps growing, and on an idle service the fi
 
 import enum
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -43,6 +43,11 @@ class Limits:
     max_queue_delay_s: float = 0.0
     priorities: Priorities = NO_PRIORITIES
     policy: QueuePolicy = NO_POLICY
+    level_policies: Mapping[int, QueuePolicy] = field(default_factory=dict)
+
+    def policy_of(self, level: int) -> QueuePolicy:
+        """The policy of a priority level: its own, or that of all which have none."""
+        return self.level_policies.get(level, self.policy)
 
 
 @dataclass(slots=True)
@@ -186,11 +191,15 @@ class Batcher:
                 self.discard(head)
             elif head.queue_deadline_s > now_s or head.attempts:
                 return head
-            elif self._limits[key.model].policy.timeout_action is TimeoutAction.DELAY:
+            elif self._delays(head):
                 queue.demote(head)
             else:
                 self.discard(head)
         return None
+
+    def _delays(self, work: Work) -> bool:
+        policy = self._limits[work.key.model].policy_of(work.level)
+        return policy.timeout_action is TimeoutAction.DELAY
 
     def _ripe_at_s(self, key: BatchKey, head: Work, now_s: float) -> float:
         limits = self._limits[key.model]

@@ -6,7 +6,7 @@ value types. Nothing here imports torch, ray or grpc.
 
 from gatefuse.config.constants import Vector, VectorFile
 from gatefuse.config.errors import ConfigError
-from gatefuse.config.model import Batching, ModelConfig, RandomWeights
+from gatefuse.config.model import Batching, ModelConfig, QueuePolicyConfig, RandomWeights
 from gatefuse.config.reading import load_config, parse_config
 from gatefuse.config.service import ServiceConfig
 from gatefuse.config.strict import Strict
@@ -17,6 +17,7 @@ __all__ = [
     "Batching",
     "ConfigError",
     "ModelConfig",
+    "QueuePolicyConfig",
     "RandomWeights",
     "ServiceConfig",
     "Strict",

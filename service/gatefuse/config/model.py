@@ -38,6 +38,7 @@ class Batching(Strict):
     priority_levels: Annotated[int, Field(ge=0, le=MAX_PRIORITY_LEVELS)] = 0
     default_priority_level: PositiveInt | None = None
     queue_policy: QueuePolicyConfig = QueuePolicyConfig()
+    priority_queue_policy: dict[int, QueuePolicyConfig] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _default_is_a_level(self) -> Self:
@@ -48,6 +49,15 @@ class Batching(Strict):
             )
         if not self.priority_levels and default is not None:
             raise ValueError("default_priority_level needs priority_levels")
+        return self
+
+    @model_validator(mode="after")
+    def _policies_are_of_levels(self) -> Self:
+        for level in self.priority_queue_policy:
+            if not 1 <= level <= self.priority_levels:
+                raise ValueError(
+                    f"priority_queue_policy: {level} is none of the {self.priority_levels} priority_levels"
+                )
         return self
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from gatefuse.errors import (
 
 LIMITS = Limits(max_batch_rows=8, max_queue_rows=20)
 FEW = replace(LIMITS, policy=QueuePolicy(max_queue_size=3))
+FEW_OF_TWO = replace(LIMITS, level_policies={2: QueuePolicy(max_queue_size=3)})
 FINE = {"rows": 5, "limits": LIMITS, "queued_rows": 15, "remaining_s": 1e-6, "ready": True}
 
 
@@ -37,8 +38,16 @@ def _admit(**changes: Any) -> None:
         {"rows": 1, "queued_rows": 19},
         {"limits": FEW, "queued_requests": 2},
         {"queued_requests": 10**6},
+        {"limits": FEW_OF_TWO, "level": 1, "queued_requests": 3},
     ],
-    ids=["last_rows_of_the_queue", "whole_queue_at_once", "one_row", "last_request", "any_number"],
+    ids=[
+        "last_rows_of_the_queue",
+        "whole_queue_at_once",
+        "one_row",
+        "last_request",
+        "any_number",
+        "another_level",
+    ],
 )
 def test_rows_up_to_the_queues_limit_are_admitted(changes: dict[str, Any]) -> None:
     _admit(**changes)
@@ -54,8 +63,9 @@ def test_rows_up_to_the_queues_limit_are_admitted(changes: dict[str, Any]) -> No
         ({"ready": False}, NoReplica, "no_replica"),
         ({"queued_rows": 16}, QueueFull, "queue_full"),
         ({"limits": FEW, "queued_requests": 3}, TooManyRequests, "limit"),
+        ({"limits": FEW_OF_TWO, "level": 2, "queued_requests": 3}, TooManyRequests, "limit"),
     ],
-    ids=["draining", "never_fits", "no_time_left", "late", "no_worker", "full", "many"],
+    ids=["draining", "never_fits", "no_time_left", "late", "no_worker", "full", "many", "level"],
 )
 def test_one_fault_is_one_answer(
     changes: dict[str, Any], error: type[ServiceError], reason: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -282,6 +283,16 @@ def test_who_waited_too_long_is_delayed(batcher: Batcher) -> None:
     assert _seal(batcher, 1.0).works == (fresh,)
     assert late.level == LAST_LEVEL
     assert _seal(batcher, 1e6).works == (late,)
+
+
+def test_a_level_may_delay_where_the_others_reject(batcher: Batcher) -> None:
+    rejecting = Limits(8, 100, priorities=Priorities(2, 2))
+    delays = QueuePolicy(TimeoutAction.DELAY)
+    batcher.set_limits({"rejecting": replace(rejecting, level_policies={1: delays})})
+    first, second = _patient(REJECTING, 3, 1, 0.0, 1.0), _patient(REJECTING, 5, 2, 0.0, 1.0)
+    batcher.offer([first, second])
+    assert _seal(batcher, 2.0).works == (first,)
+    assert batcher.empty
 
 
 def test_rows_of_a_lost_batch_have_waited_already(batcher: Batcher) -> None:

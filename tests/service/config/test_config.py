@@ -77,6 +77,24 @@ def test_defaults() -> None:
             {"batching": {"queue_policy": {"max_queue_size": -1}}},
             "batching.queue_policy.max_queue_size",
         ),
+        (
+            {"batching": {"priority_queue_policy": {1: {}}}},
+            "batching: priority_queue_policy: 1 is none of the 0 priority_levels",
+        ),
+        (
+            {
+                "batching": {
+                    "priority_levels": 2,
+                    "default_priority_level": 2,
+                    "priority_queue_policy": {3: {}},
+                }
+            },
+            "batching: priority_queue_policy: 3 is none of the 2 priority_levels",
+        ),
+        (
+            {"batching": {"priority_queue_policy": {1: {"max_queue_size": -1}}}},
+            "batching.priority_queue_policy.1.max_queue_size",
+        ),
         ({"batching": {"max_batch_size": 3}}, "batching.max_batch_size"),
         ({"cuda_graphs": "perhaps"}, "cuda_graphs"),
         ({"deterministic": "perhaps"}, "deterministic"),

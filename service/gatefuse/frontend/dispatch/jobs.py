@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 
 from gatefuse.batching.admission import admit
-from gatefuse.batching.batcher import Batcher, Limits
-from gatefuse.batching.queue_policy import TimeoutAction
+from gatefuse.batching.batcher import Batcher
+from gatefuse.batching.queue_policy import QueuePolicy, TimeoutAction
 from gatefuse.errors import DeadlineExceeded, NoReplica, QueueTimeout
 from gatefuse.frontend.dispatch.loads import Loads
 from gatefuse.frontend.requests.codec import InferRequest, Outputs
@@ -62,9 +62,10 @@ class Jobs:
         if key not in self._loads.by_key:
             raise NoReplica("the model was unloaded")
         limits = self._batcher.limits(key)
+        level = limits.priorities.level(request.priority)
+        policy = limits.policy_of(level)
         queued_requests = 0
-        if limits.policy.max_queue_size:
-            level = limits.priorities.level(request.priority)
+        if policy.max_queue_size:
             queued_requests = self._batcher.queued_requests(key, level)
         admit(
             rows=request.rows,
@@ -73,10 +74,11 @@ class Jobs:
             remaining_s=deadline_s - now_s,
             ready=ready,
             draining=self._batcher.draining,
+            level=level,
             queued_requests=queued_requests,
         )
         job = Job(request, limits, self._loop.create_future(), now_s, deadline_s)
-        self._set_timer(job, limits, now_s)
+        self._set_timer(job, policy, now_s)
         self._jobs.add(job)
         self._batcher.arrived(job.key, now_s)
         self._batcher.offer(job.works)
@@ -106,8 +108,8 @@ class Jobs:
         load.metrics.answered(rows, duration_s, sum(map(len, outputs)))
         load.statistics.answered(rows, duration_s, job.cost.queue_s, job.times)
 
-    def _set_timer(self, job: Job, limits: Limits, now_s: float) -> None:
-        rejects = limits.policy.timeout_action is TimeoutAction.REJECT
+    def _set_timer(self, job: Job, policy: QueuePolicy, now_s: float) -> None:
+        rejects = policy.timeout_action is TimeoutAction.REJECT
         if rejects and job.queue_deadline_s < job.deadline_s:
             wait_s = job.queue_deadline_s - now_s
             job.timer = self._loop.call_later(wait_s, self._queue_time_over, job)

@@ -64,7 +64,7 @@ class Job:
         self.key = key = BatchKey(request.model.key, request.layer, request.columns)
         largest = limits.max_batch_rows
         level = limits.priorities.level(request.priority)
-        self.queue_deadline_s = accepted_s + limits.policy.timeout_s(request.timeout_us)
+        self.queue_deadline_s = accepted_s + limits.policy_of(level).timeout_s(request.timeout_us)
         self.works = [
             Work(
                 key,

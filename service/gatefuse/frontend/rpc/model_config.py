@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from gatefuse.batching.batcher import Limits
-from gatefuse.batching.queue_policy import TimeoutAction
+from gatefuse.batching.queue_policy import QueuePolicy, TimeoutAction
 from gatefuse.frontend.requests import codec
 from gatefuse.frontend.rpc.call import Context, Handler, unary
 from gatefuse.frontend.rpc.catalogue import Catalogue
@@ -63,18 +63,23 @@ def model_config(model: ServedModel, limits: Limits, devices: Sequence[str]) -> 
 
 
 def _dynamic_batching(limits: Limits) -> pb.ModelDynamicBatching:
-    policy = limits.policy
-    delays = policy.timeout_action is TimeoutAction.DELAY
+    levels = limits.level_policies
     return pb.ModelDynamicBatching(
         max_queue_delay_microseconds=round(limits.max_queue_delay_s * 1e6),
         priority_levels=limits.priorities.levels,
         default_priority_level=limits.priorities.default_level,
-        default_queue_policy=pb.ModelQueuePolicy(
-            timeout_action=pb.ModelQueuePolicy.DELAY if delays else pb.ModelQueuePolicy.REJECT,
-            default_timeout_microseconds=round(policy.default_timeout_s * 1e6),
-            allow_timeout_override=policy.allow_timeout_override,
-            max_queue_size=policy.max_queue_size,
-        ),
+        default_queue_policy=_queue_policy(limits.policy),
+        priority_queue_policy={level: _queue_policy(each) for level, each in levels.items()},
+    )
+
+
+def _queue_policy(policy: QueuePolicy) -> pb.ModelQueuePolicy:
+    delays = policy.timeout_action is TimeoutAction.DELAY
+    return pb.ModelQueuePolicy(
+        timeout_action=pb.ModelQueuePolicy.DELAY if delays else pb.ModelQueuePolicy.REJECT,
+        default_timeout_microseconds=round(policy.default_timeout_s * 1e6),
+        allow_timeout_override=policy.allow_timeout_override,
+        max_queue_size=policy.max_queue_size,
     )
 
 

@@ -27,8 +27,8 @@ class Buffers:
         """The model's inputs and outputs for a batch of `shape`."""
         served = model.served
         return (
-            _tensors(self.rows, len(served.inputs), shape, model.dtype),
-            _tensors(self.answers, len(served.outputs), shape, model.dtype),
+            tensors_in(self.rows, len(served.inputs), shape, model.dtype),
+            tensors_in(self.answers, len(served.outputs), shape, model.dtype),
         )
 
 
@@ -65,7 +65,7 @@ class Lane:
         self.entries: tuple[Entry, ...] = ()
 
 
-def _tensors(
+def tensors_in(
     buffer: torch.Tensor, count: int, shape: tuple[int, int], dtype: torch.dtype
 ) -> list[torch.Tensor]:
     """`count` tensors of `shape`, one after the other in a buffer of bytes."""

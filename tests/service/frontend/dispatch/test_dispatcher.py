@@ -427,6 +427,29 @@ async def test_the_first_level_is_served_first_and_has_a_queue_of_its_own() -> N
 
 
 @pytest.mark.asyncio
+async def test_a_level_may_have_a_policy_of_its_own() -> None:
+    service = Service()
+    worker = FakeWorker(service.dispatcher, {"ffn": MLP})
+    of_first = {1: QueuePolicy(default_timeout_s=0.02, max_queue_size=1)}
+    limits = Limits(8, 1000, 0.0, Priorities(2, 2), QueuePolicy(max_queue_size=2), of_first)
+    service.dispatcher.worker_ready(worker, {"ffn": limits})
+    busy = service.ask(8)
+    await settle()
+    ordinary = [service.ask(infer_request(MLP, service.rows(8))) for _ in range(2)]
+    urgent = [
+        service.ask(infer_request(MLP, service.rows(8))._replace(priority=1)) for _ in range(2)
+    ]
+    await settle()
+    # One of the first level waits, and no longer than it may; the other level's requests do not count.
+    assert isinstance(await _error(urgent[1]), QueueFull)
+    assert isinstance(await _error(urgent[0]), QueueTimeout)
+    for _ in range(3):
+        worker.finish()
+        await settle()
+    await asyncio.gather(busy, *ordinary)
+
+
+@pytest.mark.asyncio
 async def test_a_caller_without_a_task_gets_its_answer() -> None:
     service = Service()
     worker = service.worker()

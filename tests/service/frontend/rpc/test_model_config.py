@@ -44,7 +44,7 @@ def test_all_tensors_are_named() -> None:
 
 def test_the_waiting_is_described() -> None:
     policy = QueuePolicy(TimeoutAction.DELAY, 0.25, False, 17)
-    limits = Limits(8, 100, 0.0015, Priorities(5, 3), policy)
+    limits = Limits(8, 100, 0.0015, Priorities(5, 3), policy, {2: QueuePolicy(max_queue_size=4)})
     batching = model_config(MLP, limits, ["cpu"]).dynamic_batching
     assert batching == pb.ModelDynamicBatching(
         max_queue_delay_microseconds=1500,
@@ -56,6 +56,13 @@ def test_the_waiting_is_described() -> None:
             allow_timeout_override=False,
             max_queue_size=17,
         ),
+        priority_queue_policy={
+            2: pb.ModelQueuePolicy(
+                timeout_action=pb.ModelQueuePolicy.REJECT,
+                allow_timeout_override=True,
+                max_queue_size=4,
+            )
+        },
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gatefuse.link.arena import tensor_stride, tensors_bytes
-from gatefuse.worker.engine.cuda import _tensors
+from gatefuse.worker.engine.lanes import tensors_in
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -18,7 +18,7 @@ def test_tensors_lie_in_a_lane_as_they_lie_in_a_slot(
     rows, row_bytes = shape[0], shape[1] * dtype.itemsize
     # As large as a region must be, and not a byte larger.
     buffer = torch.zeros(tensors_bytes(count, rows, row_bytes), dtype=torch.uint8)
-    tensors = _tensors(buffer, count, shape, dtype)
+    tensors = tensors_in(buffer, count, shape, dtype)
     assert [tensor.shape for tensor in tensors] == [torch.Size(shape)] * count
     for number, tensor in enumerate(tensors):
         assert tensor.is_contiguous()
