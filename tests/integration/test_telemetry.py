@@ -138,7 +138,7 @@ def test_a_batch_of_three_requests(service: Service, collector: Collector) -> No
     }
     assert len({span.trace_id for span in (batch, *servers)}) == 4
     own = attributes(batch)
-    assert (own["gatefuse.frontend.dispatch.rows"], own["gatefuse.requests"]) == (7, 3)
+    assert (own["gatefuse.rows"], own["gatefuse.requests"]) == (7, 3)
     assert (own["gatefuse.replica"], own["gatefuse.device"]) == ("worker-0", "cpu:0")
     children = _children_of(collector, batch)
     assert set(children) == {"dispatch", "device"}

@@ -198,7 +198,7 @@ async def test_a_request_that_was_refused_is_the_clients_error_or_the_servers() 
     (shed, *_), (invalid, *phases) = bed.requests
     assert invalid.attributes["gatefuse.model"] == "llama-ffn"
     assert invalid.attributes["gatefuse.layer"] == 99
-    assert "gatefuse.frontend.dispatch.rows" not in invalid.attributes
+    assert "gatefuse.rows" not in invalid.attributes
     assert (shed.error, shed.attributes["gatefuse.reason"]) == ("UNAVAILABLE", "no_replica")
     assert (invalid.error, invalid.attributes["gatefuse.reason"]) == ("", "shape")
     assert "error.type" not in invalid.attributes
