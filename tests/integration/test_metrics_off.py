@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+
 import numpy as np
 import psutil
 import pytest
-from tests.integration.harness import Service, Start
+from tests.integration.harness import Service, Start, wait_until
 
 from gatefuse.client.blocking import Client, InferenceError
 from gatefuse.commands.models import run
@@ -40,3 +44,16 @@ def test_it_serves_and_keeps_no_metrics(
     # What ModelStatistics tells is a service of its own.
     assert run(service.url, as_json=False) == 0
     assert "identity" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_frontend_that_dies_is_replaced(service: Service) -> None:
+    (frontend,) = service.frontend_pids()
+    os.kill(frontend, signal.SIGKILL)
+    wait_until(lambda: service.frontend_pids() not in ([], [frontend]), 60, "another frontend")
+    x = np.arange(16, dtype=np.float32).reshape(2, 8)
+    with Client(service.url, timeout_s=60) as client:
+        np.testing.assert_array_equal(client.infer("identity", x).output, x)
+    # The driver has noticed by then, and watches on.
+    with pytest.raises(subprocess.TimeoutExpired):
+        service.process.wait(2)

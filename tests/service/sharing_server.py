@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 from tests.service.grpc_serving import serving
 
-from gatefuse.protocol_words import OUTPUTS_LEFT_OUT, not_registered
+from gatefuse.protocol_words import OUTPUTS_LEFT_OUT, PUSHBACK_KEY, not_registered
 from gatefuse_protos import open_inference_pb2 as pb
 
 Code = grpc.StatusCode
@@ -26,10 +26,11 @@ SHM = Path("/dev/shm")
 class Refusal(Exception):
     """What a request is answered with instead of rows."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: Code, text: str, pushback_ms: int | None = None) -> None:
         super().__init__(code, text)
         self.code = code
         self.text = text
+        self.metadata = () if pushback_ms is None else ((PUSHBACK_KEY, str(pushback_ms)),)
 
 
 class SharingServer:
@@ -44,7 +45,9 @@ class SharingServer:
         self.allows = True
         self.delays_s: dict[str, float] = {}
         self.calls: list[str] = []
+        self.refusals: list[Refusal] = []  # of the next requests
         self.on_the_wire = 0
+        self.regions_used: list[str] = []
         self._lock = threading.Lock()
 
     def model_metadata(self, request: Any) -> pb.ModelMetadataResponse:
@@ -69,6 +72,8 @@ class SharingServer:
         return pb.SystemSharedMemoryUnregisterResponse()
 
     def infer(self, request: Any) -> pb.ModelInferResponse:
+        if self.refusals:
+            raise self.refusals.pop()
         if request.model_name == "absent" or request.parameters["layer"].int64_param == 99:
             raise Refusal(Code.NOT_FOUND, "no such model or layer")
         (tensor,) = request.inputs
@@ -140,6 +145,7 @@ class SharingServer:
             try:
                 return self._call(name, method, request)
             except Refusal as refusal:
+                context.set_trailing_metadata(refusal.metadata)
                 context.abort(refusal.code, refusal.text)
 
         return call
@@ -160,6 +166,7 @@ class SharingServer:
         name = parameters["shared_memory_region"].string_param
         if name not in self.regions:
             raise Refusal(Code.NOT_FOUND, not_registered(name))
+        self.regions_used.append(name)
         start = parameters["shared_memory_offset"].int64_param
         try:
             with open(f"{SHM}{self.regions[name]}", "r+b") as file:

@@ -88,10 +88,13 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; calls still open, and any later one, end with CANCELLED."""
+        """Closes the connection; calls still open, and any later one, end with CANCELLED.
+
+        Where rows went through memory, the server is told that it may let go of it, which takes a second at the most.
+        """
         self._transport.close()
         self._sharing.close()
-        if self._sharing.dropped:
+        if self._sharing.has_dropped:
             # No request is open any more that could miss its memory.
             transport = self._transport.anew()
             transport.run(self._sharing.unregister(), Deadline(UNREGISTER_S))

@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.util import Finalize
 from typing import Literal, TypeAlias
 
@@ -167,10 +167,22 @@ class RegionPool:
             self.drop(smallest)
 
     @property
-    def dropped(self) -> tuple[str, ...]:
-        """The regions that the server may still have registered."""
+    def has_dropped(self) -> bool:
+        """True where the server may still have regions registered that are not used again."""
+        return bool(self._dropped)
+
+    def take_dropped(self, at_most: int | None = None) -> list[str]:
+        """Names of such regions, of which somebody is about to tell the server."""
         with self._lock:
-            return tuple(self._dropped)
+            names = list(self._dropped)[:at_most]
+            for name in names:
+                del self._dropped[name]
+        return names
+
+    def put_back(self, names: Iterable[str]) -> None:
+        """The server was not told of these."""
+        with self._lock:
+            self._dropped.update(dict.fromkeys(names))
 
     def forget(self, name: str) -> None:
         """The server knows a dropped region no more: it need not be told."""

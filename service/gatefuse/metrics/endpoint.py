@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app, multiprocess
 from prometheus_client.registry import Collector
 
 from gatefuse.metrics import http_server
+from gatefuse.metrics.buffers import counting
 from gatefuse.metrics.node import this_node
 from gatefuse.metrics.reading import ProcessFiles, collected
 from gatefuse.metrics.registry import service_registry
@@ -46,6 +47,8 @@ Handler = Callable[[WSGIEnvironment], _Answer]
 
 def process_died(pid: int) -> None:
     """Removes the gauges of a dead process; its counters stay."""
+    if not counting():
+        return
     multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 

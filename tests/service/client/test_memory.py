@@ -66,9 +66,9 @@ def test_a_region_without_an_answer_is_never_used_again(pool: RegionPool) -> Non
     gc.collect()
     assert pool.take(1) is None
     assert not _path(region).exists()
-    assert list(pool.dropped) == [region.name]
+    assert pool.has_dropped
     pool.forget(region.name)
-    assert not pool.dropped
+    assert not pool.has_dropped
 
 
 def test_too_many_regions(pool: RegionPool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,10 +90,22 @@ def test_closing_removes_all(pool: RegionPool) -> None:
     leases = [pool.add(region) for region in regions]
     leases[0].give_back()
     pool.close()
-    assert set(pool.dropped) == {region.name for region in regions}
+    assert set(pool.take_dropped()) == {region.name for region in regions}
     assert not any(_path(region).exists() for region in regions)
     leases[1].give_back()
     assert pool.take(1) is None
+
+
+def test_each_dropped_region_is_told_of_by_one(pool: RegionPool) -> None:
+    for _ in range(5):
+        pool.add(Region(2**20)).drop()
+    first, second = pool.take_dropped(2), pool.take_dropped(2)
+    assert not set(first) & set(second)
+    pool.put_back(first)
+    rest = pool.take_dropped()
+    assert set(first) < set(rest)
+    assert len({*rest, *second}) == 5
+    assert not pool.has_dropped
 
 
 def test_a_forked_child_leaves_its_parents_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,25 @@ def _ours() -> list[str]:
 
 def _check(client: Either, x: NDArray[np.float32] = LARGE) -> None:
     np.testing.assert_array_equal(client.infer("m", x).outputs["y"], x + 1)
+
+
+@pytest.mark.parametrize("way", ["blocking", "asyncio"])
+@pytest.mark.parametrize("pushback_ms", [None, 1])
+def test_memory_of_a_request_that_was_tried_again(
+    server: SharingServer, way: str, pushback_ms: int | None
+) -> None:
+    """The first attempt may still be under way where the server did not refuse it: it may write at any time."""
+    with ExitStack() as stack:
+        client = connected(way, server.url, timeout_s=10)
+        stack.callback(client.end)
+        _check(client)
+        (first,) = set(server.regions_used)
+        server.refusals.append(Refusal(Code.UNAVAILABLE, "away", pushback_ms))
+        server.regions_used.clear()
+        _check(client)
+        assert server.on_the_wire == (1 if pushback_ms is None else 0)
+        _check(client, LARGE * 2)
+        assert (first in server.regions_used) is (pushback_ms is not None)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -423,3 +443,6 @@ async def test_a_forked_child_is_told_that_an_asyncio_client_is_not_its_own(
                     await caller.infer("m", x)
         assert np.all((await client.infer("m", x)).output == 2)
         assert np.all((await stream.infer("m", x)).output == 2)
+    # What was let go of meanwhile seemed to be the parent's.
+    for name in _ours():
+        (SHM / name).unlink()

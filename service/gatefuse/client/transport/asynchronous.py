@@ -16,8 +16,17 @@ from gatefuse.client.forking import Maker
 from gatefuse.client.messages import CHANNEL_OPTIONS, InferenceError
 from gatefuse.client.transport.balancer import Attempts, Balancer
 from gatefuse.client.transport.deadline import Deadline, checked_timeout_s
+from gatefuse.client.transport.own_clock import GRACE_S, DeadlinePassed
 from gatefuse.client.transport.retry import NO_RETRY, Failure, RetryPolicy
-from gatefuse.client.transport.rpcs import Call, Rpc, Steps, advance, client_closed, serialize
+from gatefuse.client.transport.rpcs import (
+    Call,
+    Rpc,
+    Steps,
+    advance,
+    client_closed,
+    serialize,
+    unanswered,
+)
 from gatefuse.client.transport.targets import targets
 
 _Response = TypeVar("_Response", bound=Message)
@@ -95,7 +104,9 @@ class AioTransport:
         """What comes of a call, an error included."""
         try:
             timeout_s = min(deadline.left_s(), call.at_most_s)
-            response: Message = await self.call(call.rpc, call.request, timeout_s, retry=call.retry)
+            response: Message = await self.call(
+                call.rpc, call.request, timeout_s, retry=call.retry, instead=call.instead
+            )
         except InferenceError as error:
             return error
         return response
@@ -107,6 +118,7 @@ class AioTransport:
         timeout_s: float | None = None,
         *,
         retry: bool = True,
+        instead: Callable[[], Message] | None = None,
     ) -> _Response:
         """Returns the answer to a request that may be sent twice: see ``blocking.Transport.call``."""
         self.maker.check()
@@ -119,14 +131,19 @@ class AioTransport:
                 raise client_closed()
             try:
                 left_s = max(deadline_s - time.monotonic(), 0.0)
-                response: _Response = await self._stub(endpoint, rpc)(request, timeout=left_s)
-            except grpc.aio.AioRpcError as error:
+                response: _Response = await _ask(self._stub(endpoint, rpc), request, left_s)
+            except grpc.RpcError as error:
+                if self._closed.is_set():
+                    raise client_closed() from error
+                failure = Failure.of_call(error)
                 if attempts is None:
                     policy = self._retry if retry else NO_RETRY
                     attempts = Attempts(self._balancer, policy, deadline_s, random.random)
-                following = attempts.after(endpoint, Failure.of(error), time.monotonic())
+                following = attempts.after(endpoint, failure, time.monotonic())
                 if following is None:
-                    raise InferenceError.of(error) from error
+                    raise unanswered(error) from error
+                if instead is not None and not failure.is_refusal:
+                    request, instead = instead(), None
             except asyncio.CancelledError as error:
                 if not self._closed.is_set() or _task_is_cancelled():
                     raise
@@ -170,6 +187,18 @@ class AioTransport:
             stub = self._channels[endpoint].unary_unary(rpc.path, serialize, rpc.parse)
             self._stubs[endpoint, rpc.path] = stub
         return stub
+
+
+async def _ask(stub: Callable[..., Any], request: Message, timeout_s: float) -> Any:
+    try:
+        async with asyncio.timeout(timeout_s + GRACE_S):
+            response = await stub(request, timeout=timeout_s)
+    except TimeoutError as error:
+        raise DeadlinePassed from error
+    if response is None:
+        # What grpc.aio gives for an answer that cannot be parsed.
+        raise InferenceError(grpc.StatusCode.INTERNAL, "the answer cannot be read")
+    return response
 
 
 def _task_is_cancelled() -> bool:

@@ -15,8 +15,17 @@ from gatefuse.client.forking import renew_in_child
 from gatefuse.client.messages import CHANNEL_OPTIONS, InferenceError
 from gatefuse.client.transport.balancer import Attempts, Balancer
 from gatefuse.client.transport.deadline import Deadline, checked_timeout_s
+from gatefuse.client.transport.own_clock import GRACE_S, OwnClock
 from gatefuse.client.transport.retry import NO_RETRY, Failure, RetryPolicy
-from gatefuse.client.transport.rpcs import Call, Rpc, Steps, advance, client_closed, serialize
+from gatefuse.client.transport.rpcs import (
+    Call,
+    Rpc,
+    Steps,
+    advance,
+    client_closed,
+    serialize,
+    unanswered,
+)
 from gatefuse.client.transport.targets import targets
 
 _Response = TypeVar("_Response", bound=Message)
@@ -46,6 +55,7 @@ class Transport:
         self._balancer = Balancer(self.endpoints)
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._own_clock = OwnClock()
         renew_in_child(self)
 
     def renew(self) -> None:
@@ -59,6 +69,7 @@ class Transport:
         was_closed = self._closed.is_set()
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._own_clock = OwnClock()
         if was_closed:
             self._closed.set()
 
@@ -74,8 +85,14 @@ class Transport:
     def close(self) -> None:
         """Closes the channels; calls still open, and any later one, end with CANCELLED."""
         self._closed.set()
-        for channel in self._channels:
-            channel.close()
+        if not self._own_clock.is_busy:
+            self._close_channels()
+            return
+        # gRPC waits here, too, for what it cannot end.
+        closing = threading.Thread(target=self._close_channels, name="gatefuse-close", daemon=True)
+        closing.start()
+        closing.join(GRACE_S)
+        self._own_clock.wake()
 
     def deadline(self, timeout_s: float | None = None) -> Deadline:
         """The deadline of a call that begins now; None is for calls that do not say."""
@@ -98,7 +115,9 @@ class Transport:
         """What comes of a call, an error included."""
         try:
             timeout_s = min(deadline.left_s(), call.at_most_s)
-            response: Message = self.call(call.rpc, call.request, timeout_s, retry=call.retry)
+            response: Message = self.call(
+                call.rpc, call.request, timeout_s, retry=call.retry, instead=call.instead
+            )
         except InferenceError as error:
             return error
         return response
@@ -110,10 +129,11 @@ class Transport:
         timeout_s: float | None = None,
         *,
         retry: bool = True,
+        instead: Callable[[], Message] | None = None,
     ) -> _Response:
         """Returns the answer to a request that may be sent twice.
 
-        ``retry`` False asks each endpoint once at the most, and waits for none.
+        ``retry`` False asks each endpoint once at the most, and waits for none; ``instead`` is as ``Call`` has it.
         Raises InferenceError.
         """
         now_s = time.monotonic()
@@ -125,15 +145,20 @@ class Transport:
                 raise client_closed()
             try:
                 left_s = max(deadline_s - time.monotonic(), 0.0)
-                response: _Response = self._stub(endpoint, rpc)(request, timeout=left_s)
+                response: _Response = self._ask(self._stub(endpoint, rpc), request, left_s)
             except grpc.RpcError as error:
+                if self._closed.is_set():
+                    raise client_closed() from error
+                failure = Failure.of_call(error)
                 if attempts is None:
                     policy = self._retry if retry else NO_RETRY
                     attempts = Attempts(self._balancer, policy, deadline_s, random.random)
                 with self._lock:
-                    following = attempts.after(endpoint, Failure.of(error), time.monotonic())
+                    following = attempts.after(endpoint, failure, time.monotonic())
                 if following is None:
-                    raise InferenceError.of(error) from error
+                    raise unanswered(error) from error
+                if instead is not None and not failure.is_refusal:
+                    request, instead = instead(), None
             except ValueError as error:
                 # What gRPC raises where the channel was closed just now.
                 if not self._closed.is_set():
@@ -144,6 +169,11 @@ class Transport:
                 return response
             self._closed.wait(following.wait_s)
             endpoint = following.endpoint
+
+    def _ask(self, stub: Callable[..., Any], request: Message, timeout_s: float) -> Any:
+        if self._own_clock.is_needed(request):
+            return self._own_clock.call(stub, request, timeout_s)
+        return stub(request, timeout=timeout_s)
 
     def stream(self, rpc: Rpc[_Response], requests: Iterator[Message]) -> tuple[Any, int]:
         """Opens a call with many messages both ways; returns it and the endpoint it was opened on.
@@ -174,6 +204,10 @@ class Transport:
         """A stream on that endpoint failed: the next one is opened elsewhere, if there is an elsewhere."""
         with self._lock:
             self._balancer.failed(endpoint, failure, time.monotonic())
+
+    def _close_channels(self) -> None:
+        for channel in self._channels:
+            channel.close()
 
     def _channel(self, endpoint: int) -> grpc.Channel:
         with self._lock:

@@ -31,22 +31,23 @@ class Inference:
 
     def infer(self, model: str, x: Arrays, options: InferOptions) -> Steps[Result]:
         """Runs a model. Raises as ``Client.infer``."""
-        request, believed = yield from self._prepare(model, x, options)
+        first, believed = yield from self._prepare(model, x, options)
+        sent = _Sent(first)
         try:
             try:
-                response = yield Call(MODEL_INFER, request.message)
+                response = yield sent.call()
             except InferenceError as error:
-                changed = yield from self._after(error, request, believed)
+                changed = yield from self._after(error, sent.request, believed)
                 if changed is None:
                     raise
                 again = changed
             else:
-                if not request.lacks_outputs(response):
-                    return request.read(response)
+                if not sent.request.lacks_outputs(response):
+                    return sent.request.read(response)
                 self._known.pop(model, None)
-                again = request.in_a_message()
+                again = sent.request.in_a_message()
         finally:
-            request.drop_memory()
+            first.drop_memory()
         response = yield Call(MODEL_INFER, again.message)
         return again.read(response)
 
@@ -103,6 +104,25 @@ class Inference:
         response = yield Call(MODEL_METADATA, pb.ModelMetadataRequest(name=model))
         found = self._known[model] = model_metadata(response)
         return found
+
+
+class _Sent:
+    """A request as it travels: in memory, until it has to be sent again though the server may have begun with it.
+
+    Such a server may be at the memory at any later time, so no other request must have it, nor this one's answer.
+    """
+
+    def __init__(self, request: PreparedRequest) -> None:
+        self.request = request
+
+    def call(self) -> Call:
+        instead = None if self.request.lease is None else self._in_a_message
+        return Call(MODEL_INFER, self.request.message, instead=instead)
+
+    def _in_a_message(self) -> pb.ModelInferRequest:
+        self.request.drop_memory()
+        self.request = self.request.in_a_message()
+        return self.request.message
 
 
 def _is_lost(region: str, error: InferenceError) -> bool:

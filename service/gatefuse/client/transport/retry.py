@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -11,7 +11,9 @@ import grpc
 from gatefuse.protocol_words import PUSHBACK_KEY
 
 # What gRPC itself says of a deadline that passed here; servers of ours have texts of their own.
-_OWN_DEADLINE = "Deadline Exceeded"
+OWN_DEADLINE = "Deadline Exceeded"
+# The second is of a call whose message it was still writing.
+_OWN_DEADLINES = (OWN_DEADLINE, f"Stream removed ({OWN_DEADLINE})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,22 @@ class Failure:
         """Reads what grpc or grpc.aio raised."""
         code = error.code()
         is_silence = code is grpc.StatusCode.DEADLINE_EXCEEDED and (
-            (error.details() or "").startswith(_OWN_DEADLINE)
+            (error.details() or "").startswith(_OWN_DEADLINES)
         )
         return cls(code, read_pushback_s(error.trailing_metadata()), is_silence)
+
+    @classmethod
+    def of_call(cls, error: Any) -> Failure:
+        """Reads the same of a call that nobody here cancelled: then a server did that was about to go."""
+        failure = cls.of(error)
+        if failure.code is not grpc.StatusCode.CANCELLED:
+            return failure
+        return replace(failure, code=grpc.StatusCode.UNAVAILABLE)
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the server itself refused: it has not begun with the request, and will not."""
+        return self.pushback_s is not None
 
     @property
     def is_final(self) -> bool:
@@ -139,7 +154,12 @@ def backoff_s(policy: RetryPolicy, rounds: int, pushback_s: float | None, dice: 
         dice: 0 to 1, at random, so that callers who failed together do not come back together: our own wait is
             shortened by up to half, the server's, which is a minimum, prolonged by up to half.
     """
-    # The exponent is bounded because a float's is.
-    grown_s = policy.first_wait_s * policy.factor ** min(rounds - 1, 64)
-    own_s = min(policy.longest_wait_s, grown_s) * (1 - dice / 2)
+    own_s = _grown_s(policy, rounds - 1) * (1 - dice / 2)
     return max(own_s, (pushback_s or 0.0) * (1 + dice / 2))
+
+
+def _grown_s(policy: RetryPolicy, times: int) -> float:
+    try:
+        return min(policy.longest_wait_s, policy.first_wait_s * policy.factor**times)
+    except OverflowError:
+        return policy.longest_wait_s

@@ -49,12 +49,21 @@ UNREGISTER_MEMORY = Rpc(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call to be made; it takes ``at_most_s``, or what is left of the deadline where that is less."""
+    """One call to be made.
+
+    Attributes:
+        rpc: The method.
+        request: What is sent.
+        at_most_s: How long it may take, in seconds, or what is left of the deadline where that is less.
+        retry: Whether it is tried again.
+        instead: Gives what to send when it is tried again though a server may have begun with it; None for the same.
+    """
 
     rpc: Rpc[Any]
     request: Message
     at_most_s: float = float("inf")
     retry: bool = True
+    instead: Callable[[], Message] | None = None
 
 
 Steps: TypeAlias = Generator[Call, Any, _Result]
@@ -74,6 +83,13 @@ def advance(steps: Steps[Any], answer: Message | InferenceError | None) -> Call:
 def client_closed() -> InferenceError:
     """What a call gets that is made after its client was closed, or is open when it is closed."""
     return InferenceError(grpc.StatusCode.CANCELLED, "the client is closed")
+
+
+def unanswered(error: Any) -> InferenceError:
+    """What a caller gets of what grpc or grpc.aio raised for a call that nobody here cancelled."""
+    if error.code() is grpc.StatusCode.CANCELLED:
+        return InferenceError(grpc.StatusCode.UNAVAILABLE, "the server ended the call")
+    return InferenceError.of(error)
 
 
 def serialize(message: Message) -> bytes:

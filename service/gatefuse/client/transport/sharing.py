@@ -16,6 +16,8 @@ from gatefuse_protos import open_inference_pb2 as pb
 _REFUSALS = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT)
 REST_S = 30.0
 UNREGISTER_S = 1.0
+# A request that needs a new region tells the server of no more than so many that are gone: it has a deadline.
+_FEW_NAMES = 8
 
 
 class Sharing:
@@ -36,9 +38,9 @@ class Sharing:
         self._pool = RegionPool()
 
     @property
-    def dropped(self) -> tuple[str, ...]:
-        """The regions that the server may still have registered, and nobody uses."""
-        return self._pool.dropped
+    def has_dropped(self) -> bool:
+        """Whether the server may still have regions registered that nobody uses."""
+        return self._pool.has_dropped
 
     def is_worthwhile(self, inputs_bytes: int) -> bool:
         """True for a request of so many bytes that is to go through memory."""
@@ -63,7 +65,7 @@ class Sharing:
         # In the pool before the server is told: whatever becomes of the call, it is unregistered some time.
         lease = self._pool.add(region)
         try:
-            yield from self.unregister()
+            yield from self.unregister(_FEW_NAMES)
             # Where a message does as well, a server that cannot register it now is not worth a wait.
             yield Call(REGISTER_MEMORY, region.registration(), retry=self._required)
         except InferenceError as error:
@@ -82,16 +84,21 @@ class Sharing:
         self._rest()
         return True
 
-    def unregister(self) -> Steps[None]:
-        """Tells the server of the regions that were dropped, as far as it answers."""
-        for name in self._pool.dropped:
-            request = pb.SystemSharedMemoryUnregisterRequest(name=name)
-            try:
-                yield Call(UNREGISTER_MEMORY, request, UNREGISTER_S, retry=False)
-            except InferenceError as error:
-                if error.code is not grpc.StatusCode.UNIMPLEMENTED:
-                    return
-            self._pool.forget(name)
+    def unregister(self, at_most: int | None = None) -> Steps[None]:
+        """Tells the server of the regions that were dropped, or so many of them, as far as it answers."""
+        # Taken out first: requests beside this one need not tell of the same.
+        names = self._pool.take_dropped(at_most)
+        try:
+            while names:
+                request = pb.SystemSharedMemoryUnregisterRequest(name=names[-1])
+                try:
+                    yield Call(UNREGISTER_MEMORY, request, UNREGISTER_S, retry=False)
+                except InferenceError as error:
+                    if error.code is not grpc.StatusCode.UNIMPLEMENTED:
+                        return
+                names.pop()
+        finally:
+            self._pool.put_back(names)
 
     def close(self) -> None:
         """Drops all regions."""

@@ -17,7 +17,6 @@ class SystemSharedMemory:
 
     def __init__(self, regions: Regions) -> None:
         """Changes what is registered in `regions`, for every frontend."""
-        self._registry = regions.registry
         self._regions = regions
 
     def methods(self) -> Mapping[str, Handler]:
@@ -61,7 +60,7 @@ class SystemSharedMemory:
             byte_size=request.byte_size,
             identity=identity,
         )
-        self._registry.add(registration)
+        self._regions.add(registration)
         return pb.SystemSharedMemoryRegisterResponse()
 
     async def _unregister(

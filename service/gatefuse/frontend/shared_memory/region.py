@@ -144,6 +144,15 @@ def open_registered(registration: "Registration") -> SystemRegion:
     return SystemRegion(registration.name, fd, registration.offset, registration.byte_size)
 
 
+def is_there(registration: "Registration") -> bool:
+    """Whether the object that was registered still has its name."""
+    try:
+        found = os.stat(f"{SHM_FOLDER}/{_object_name(registration.key)}", follow_symlinks=False)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == registration.identity
+
+
 def inspect(key: str, offset: int, byte_size: int) -> tuple[int, int]:
     """Checks that a key names an object of at least `offset` + `byte_size` bytes; returns what identifies it.
 

@@ -1,6 +1,7 @@
 """The regions that this process has open: each is opened at its first use and closed after its last."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from gatefuse.errors import InvalidRequest, NotFound, Unsupported
@@ -9,14 +10,17 @@ from gatefuse.frontend.shared_memory.region import (
     Region,
     RegionSlice,
     SystemRegion,
+    is_there,
     open_registered,
 )
-from gatefuse.frontend.shared_memory.registry import Registry, Version
-from gatefuse.protocol_words import not_registered
+from gatefuse.frontend.shared_memory.registry import Registration, Registry, Version
+from gatefuse.protocol_words import is_clients_region, not_registered
 
 REGION = "shared_memory_region"
 BYTE_SIZE = "shared_memory_byte_size"
 OFFSET = "shared_memory_offset"
+# Looked at in one sweep, of those that no request has used yet.
+_LOOKED_AT = 64
 OFF = "client shared memory is off: start the server with --allow-client-shm"
 
 
@@ -27,6 +31,11 @@ class Regions:
         """Of the regions in `registry`."""
         self.registry = registry
         self._open: dict[str, tuple[Version, Region]] = {}
+        # Our own clients', in the order in which they are looked at. One that was registered before this process
+        # was there may be another frontend's that has died.
+        self._unused: dict[str, Registration] = {}
+        for registration in registry.all():
+            self._note(registration)
 
     def find(self, name: str) -> Region:
         """The region registered under a name.
@@ -47,6 +56,11 @@ class Regions:
         self._open[name] = version, region
         return region
 
+    def add(self, registration: Registration) -> None:
+        """Registers a region. Raises as ``Registry.add``."""
+        self.registry.add(registration)
+        self._note(registration)
+
     def sweep(self) -> None:
         """Closes what is not registered any more, wherever that was said, and what a client left behind.
 
@@ -57,6 +71,18 @@ class Regions:
                 self.registry.remove(name)
             if self.registry.version(name) != version:
                 del self._open[name]
+        for name, registration in tuple(islice(self._unused.items(), _LOOKED_AT)):
+            del self._unused[name]
+            if name in self._open or self.registry.get(name) != registration:
+                continue
+            if is_there(registration):
+                self._unused[name] = registration
+            else:
+                self.registry.remove(name)
+
+    def _note(self, registration: Registration) -> None:
+        if is_clients_region(registration.name) and not registration.on_gpu:
+            self._unused[registration.name] = registration
 
 
 def points_at_region(parameters: Mapping[str, Any]) -> bool:

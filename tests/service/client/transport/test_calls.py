@@ -107,6 +107,27 @@ def test_unavailable_is_tried_again(call: Call) -> None:
 
 
 @both
+def test_a_server_that_cancels_is_away(call: Call) -> None:
+    """As one does to calls that it has not looked at when it ends."""
+    with _server([(Code.CANCELLED, None)] * 4) as server:
+        with pytest.raises(InferenceError) as caught:
+            call([server.url])
+        assert caught.value.code is Code.UNAVAILABLE
+        assert call([server.url]) == ["one"]
+
+
+@both
+def test_an_answer_that_cannot_be_read(call: Call) -> None:
+    handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
+        lambda request, context: b"\xff\xff\xff"
+    )
+    with serving({"ServerMetadata": handler}, threads=1) as url:
+        with pytest.raises(InferenceError) as caught:
+            call([url])
+        assert caught.value.code is Code.INTERNAL
+
+
+@both
 def test_attempts_are_used_up(call: Call) -> None:
     with _server([AWAY] * 5) as server, pytest.raises(InferenceError) as caught:
         call([server.url])

@@ -70,6 +70,7 @@ class _Raised:
     ("code", "details", "expected"),
     [
         (Code.DEADLINE_EXCEEDED, "Deadline Exceeded", True),
+        (Code.DEADLINE_EXCEEDED, "Stream removed (Deadline Exceeded)", True),
         (Code.DEADLINE_EXCEEDED, "deadline exceeded before the rows were computed", False),
         (Code.UNAVAILABLE, "Deadline Exceeded", False),
     ],
@@ -92,6 +93,7 @@ def test_waits_grow_up_to_the_longest() -> None:
     waits = [backoff_s(POLICY, rounds, None, dice=0.0) for rounds in range(1, 6)]
     assert waits == pytest.approx([0.1, 0.3, 0.9, 1.0, 1.0])
     assert backoff_s(POLICY, 10_000, None, dice=0.0) == 1.0
+    assert backoff_s(RetryPolicy(factor=1e200), 3, None, dice=0.0) == 2.0
 
 
 def test_jitter_shortens_our_waits_and_prolongs_the_servers() -> None:

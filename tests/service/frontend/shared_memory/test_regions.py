@@ -249,6 +249,62 @@ def test_what_our_own_client_left_behind_is_closed(
     assert _is_open(fd) is is_left
 
 
+CLIENTS = f"gatefuse-12-{'0a' * 16}"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_left"), [(CLIENTS, False), ("rows", True)], ids=["our client's", "another's"]
+)
+@pytest.mark.parametrize("is_of_before", [False, True])
+def test_what_was_registered_and_never_used_is_dropped_too(
+    shm: Shm, tmp_path: Path, name: str, is_left: bool, is_of_before: bool
+) -> None:
+    registry = Registry(tmp_path / "regions")
+    if is_of_before:
+        registry.add(shm.registration(name))
+    regions = Regions(registry)
+    if not is_of_before:
+        regions.add(shm.registration(name))
+    regions.sweep()
+    assert registry.get(name)
+    shm.path.unlink()
+    regions.sweep()
+    assert (registry.get(name) is not None) is is_left
+
+
+def test_another_object_under_the_key_is_not_what_was_registered(
+    shm: Shm, regions: Regions
+) -> None:
+    regions.add(shm.registration(CLIENTS))
+    shm.path.rename(aside := shm.path.with_suffix(".aside"))
+    shm.path.write_bytes(bytes(SIZE))
+    regions.sweep()
+    aside.unlink()
+    assert regions.registry.get(CLIENTS) is None
+
+
+def test_a_name_that_was_given_again_is_left(shm: Shm, regions: Regions) -> None:
+    regions.add(shm.registration(CLIENTS))
+    regions.registry.remove(CLIENTS)
+    other = shm.registration(CLIENTS, size=SIZE - 1)
+    regions.registry.add(other)
+    shm.path.unlink()
+    regions.sweep()
+    # It is the frontend's that took the registration.
+    assert regions.registry.get(CLIENTS) == other
+
+
+def test_more_than_one_sweep_looks_at_are_looked_at_in_turn(shm: Shm, regions: Regions) -> None:
+    names = [f"gatefuse-12-{number:032x}" for number in range(150)]
+    for name in names:
+        regions.add(shm.registration(name))
+    regions.sweep()
+    shm.path.unlink()
+    for _ in range(3):
+        regions.sweep()
+    assert list(regions.registry.all()) == []
+
+
 def _fd_of(regions: Regions, name: str) -> int:
     region = regions.find(name)
     assert isinstance(region, SystemRegion)

@@ -1,0 +1,91 @@
+"""Deadlines by this process's own clock, where gRPC's are not kept.
+
+gRPC ends no call while it writes the call's message. A server that has stopped reading, because it hangs, takes no
+message that is larger than the window it once granted: its callers would wait until it goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from gatefuse.client.transport.retry import OWN_DEADLINE
+
+# HTTP/2 lets a sender send so much before it hears of the receiver.
+WINDOW_BYTES = 65535
+# gRPC's own deadline tells more, and nearly always comes.
+GRACE_S = 0.05
+
+
+class DeadlinePassed(grpc.RpcError):
+    """What gRPC would have raised."""
+
+    def code(self) -> grpc.StatusCode:
+        """DEADLINE_EXCEEDED."""
+        return grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def details(self) -> str:
+        """The words of gRPC."""
+        return OWN_DEADLINE
+
+    def trailing_metadata(self) -> tuple[()]:
+        """None came."""
+        return ()
+
+
+class OwnClock:
+    """Makes calls that gRPC may not be able to end; safe for threads."""
+
+    def __init__(self) -> None:
+        """No call is open."""
+        self._lock = threading.Lock()
+        self._large = 0
+        self._waiting: set[threading.Event] = set()
+
+    def is_needed(self, request: Message) -> bool:
+        """Whether a call may outlast its deadline: it is large, or is sent behind one that is."""
+        return self.is_busy or request.ByteSize() > WINDOW_BYTES
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether some call has not ended, though its caller may have."""
+        return self._large > 0
+
+    def call(self, stub: Any, request: Message, timeout_s: float) -> Any:
+        """Returns the answer of a stub, a ``grpc.UnaryUnaryMultiCallable``.
+
+        Raises grpc.RpcError as that does, DeadlinePassed among them, and after ``wake`` too.
+        """
+        ended = threading.Event()
+        with self._lock:
+            self._large += 1
+            self._waiting.add(ended)
+        call = None
+        try:
+            call = stub.future(request, timeout=timeout_s)
+            call.add_done_callback(lambda _: self._is_done(ended))
+            ended.wait(timeout_s + GRACE_S)
+            if not call.done():
+                raise DeadlinePassed
+            return call.result()
+        finally:
+            with self._lock:
+                self._waiting.discard(ended)
+            if call is None:
+                self._is_done(ended)
+            elif not call.done():
+                call.cancel()
+
+    def wake(self) -> None:
+        """The channels were closed: nobody waits any longer."""
+        with self._lock:
+            for ended in self._waiting:
+                ended.set()
+
+    def _is_done(self, ended: threading.Event) -> None:
+        with self._lock:
+            self._large -= 1
+        ended.set()
