@@ -24,6 +24,7 @@ from gatefuse.client.transport.rpcs import (
     Steps,
     advance,
     client_closed,
+    no_time_left,
     serialize,
     unanswered,
 )
@@ -129,8 +130,9 @@ class AioTransport:
         while True:
             if self._closed.is_set():
                 raise client_closed()
+            if (left_s := deadline_s - time.monotonic()) <= 0:
+                raise no_time_left()
             try:
-                left_s = max(deadline_s - time.monotonic(), 0.0)
                 response: _Response = await _ask(self._stub(endpoint, rpc), request, left_s)
             except grpc.RpcError as error:
                 if self._closed.is_set():

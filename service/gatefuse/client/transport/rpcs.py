@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from gatefuse.client.messages import InferenceError, method
+from gatefuse.client.transport.retry import OWN_DEADLINE
 from gatefuse_protos import open_inference_pb2 as pb
 
 _Response = TypeVar("_Response", bound=Message)
@@ -83,6 +84,11 @@ def advance(steps: Steps[Any], answer: Message | InferenceError | None) -> Call:
 def client_closed() -> InferenceError:
     """What a call gets that is made after its client was closed, or is open when it is closed."""
     return InferenceError(grpc.StatusCode.CANCELLED, "the client is closed")
+
+
+def no_time_left() -> InferenceError:
+    """What a call gets whose deadline has passed before it was made: some other call took all the time."""
+    return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, OWN_DEADLINE)
 
 
 def unanswered(error: Any) -> InferenceError:
