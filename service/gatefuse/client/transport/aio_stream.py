@@ -14,11 +14,12 @@ from google.protobuf.message import Message
 from gatefuse.client.arrays import Arrays, DatatypeLike
 from gatefuse.client.messages import InferenceError, ParameterValue, Result
 from gatefuse.client.prepared import InferOptions
+from gatefuse.client.transport.aio_ending import Ending
 from gatefuse.client.transport.asynchronous import AioTransport, run
 from gatefuse.client.transport.deadline import Deadline
 from gatefuse.client.transport.inference import Inference
 from gatefuse.client.transport.open_streams import OpenStreams
-from gatefuse.client.transport.pending import Pending, answer_of, broken
+from gatefuse.client.transport.pending import END_S, Pending, answer_of, broken
 from gatefuse.client.transport.retry import SILENCE, Failure
 from gatefuse.client.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call
 from gatefuse_protos import open_inference_pb2 as pb
@@ -35,8 +36,11 @@ class AioConnection:
         self._heard_s = float("-inf")
         self._transport = transport
         self._pending: Pending[_Answer] = Pending()
-        self._requests: asyncio.Queue[pb.ModelInferRequest | None] = asyncio.Queue()
+        self._gave_up = False  # the server may have a request that nobody waits for any more
+        self._is_complete = False  # there will be no more requests
+        self._wake = asyncio.Event()
         self._call, self._endpoint = transport.stream(MODEL_STREAM_INFER, self._outgoing())
+        self._ending = Ending(self._call)
         self._reader = asyncio.create_task(self._read())
 
     @property
@@ -44,58 +48,86 @@ class AioConnection:
         """True when no more requests can be sent."""
         return self._pending.ended
 
-    def send(self, message: pb.ModelInferRequest) -> _Answer:
-        """Sends a request, whose id is the connection's to choose; it must not have ended."""
-        future: _Answer = asyncio.get_running_loop().create_future()
-        message.id = self._pending.add(future)
-        self._requests.put_nowait(message)
-        return future
-
-    def waited_too_long(self, sent_s: float) -> None:
-        """A request that was sent then is given up: where nothing was heard since, the server seems to hang."""
-        if sent_s >= self._heard_s:
-            self.is_silent = True
-            self._transport.stream_failed(self._endpoint, SILENCE)
+    async def answer_to(
+        self, message: pb.ModelInferRequest, deadline: Deadline
+    ) -> pb.ModelInferResponse | InferenceError:
+        """Sends a request, whose id is the connection's to choose, and waits; the connection must not have ended."""
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        request_id, sent_s = self._pending.add(answer, message), time.monotonic()
+        self._wake.set()
+        try:
+            return await asyncio.wait_for(answer, deadline.left_s())
+        except TimeoutError:
+            self._waited_too_long(sent_s)
+            text = f"no answer on the stream within {deadline.timeout_s:g} s"
+            return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        finally:
+            # What nobody waits for any more is not sent, nor kept.
+            if self._pending.take(request_id) is not None:
+                self._gave_up = True
 
     def cancel_if_idle(self) -> None:
         """Ends the call, without waiting for its end, if nobody waits for an answer."""
-        if all(waiter.done() for waiter in self._pending.waiters()):
+        if not self._pending.waiters():
             self._call.cancel()
 
     async def finish(self) -> None:
         """Says that there are no more requests, and ends the call.
 
-        It is cancelled where the server still has requests that nobody waits for: it would answer those first.
+        It is cancelled where the server may have requests that nobody waits for: it would answer those first.
         """
-        self._requests.put_nowait(None)
-        if not self._pending.waiters():
-            await asyncio.wait([self._reader], timeout=1.0)
+        self._complete()
+        if not (self._gave_up or self._pending.waiters()):
+            await asyncio.wait([self._reader], timeout=END_S)
         await self.cancel()
 
     async def cancel(self) -> None:
         """Ends the call; those who still wait are told that it was cancelled."""
         self._call.cancel()
-        await self._reader
+        await asyncio.wait([self._reader])
+
+    def _waited_too_long(self, sent_s: float) -> None:
+        """A request that was sent then is given up: where nothing was heard since, the server seems to hang."""
+        if sent_s >= self._heard_s:
+            self.is_silent = True
+            self._transport.stream_failed(self._endpoint, SILENCE)
+
+    def _complete(self) -> None:
+        self._is_complete = True
+        self._wake.set()
 
     async def _outgoing(self) -> AsyncIterator[pb.ModelInferRequest]:
-        while (request := await self._requests.get()) is not None:
-            yield request
+        # gRPC asks for the next one when the last one is written.
+        while True:
+            while (request := self._pending.next_unsent()) is not None:
+                yield request
+            if self._is_complete:
+                return
+            self._wake.clear()
+            await self._wake.wait()
 
     async def _read(self) -> None:
         error = broken(grpc.StatusCode.UNAVAILABLE, "the server closed it")
         try:
             async for response in self._call:
+                # What grpc.aio makes of an answer that cannot be parsed.
+                if response is None:
+                    error = broken(grpc.StatusCode.INTERNAL, "an answer cannot be parsed")
+                    self._call.cancel()
+                    break
                 self._heard_s, self.is_silent = time.monotonic(), False
                 self._transport.answered(self._endpoint)
                 self._hand_out(response)
         except grpc.aio.AioRpcError as failure:
-            self._transport.stream_failed(self._endpoint, Failure.of(failure))
-            error = broken(failure.code(), failure.details())
+            status = await self._ending.of(failure)
+            if status.code() is not grpc.StatusCode.OK:
+                self._transport.stream_failed(self._endpoint, Failure.of(status))
+                error = broken(status.code(), status.details())
         except asyncio.CancelledError:
             # grpc.aio raises this in the reader of a call that was cancelled, by us.
             error = broken(grpc.StatusCode.CANCELLED, "the client closed it")
         finally:
-            self._requests.put_nowait(None)
+            self._complete()
             for waiter in self._pending.end():
                 if not waiter.done():
                     waiter.set_result(error)
@@ -171,12 +203,13 @@ class AioStream:
             answered.set_result(None)
 
     async def close(self, *, wait: bool = True) -> None:
-        """Ends the stream, after the answers still due or, where ``wait`` is False, at once."""
+        """Ends the stream, after the answers still due, each by its deadline, or, where ``wait`` is False, at once."""
         self._closed = True
         if not self._transport.maker.is_here:
             return
         if wait and self._in_flight:
-            await asyncio.wait(self._in_flight, timeout=self._transport.timeout_s)
+            # Each ends by its own deadline.
+            await asyncio.wait(self._in_flight)
         for connection in self._connections.take_all():
             if wait:
                 await connection.finish()
@@ -187,13 +220,7 @@ class AioStream:
         if call.rpc is not MODEL_INFER:
             return await self._transport.answer_to(call, deadline)
         assert isinstance(call.request, pb.ModelInferRequest)
-        connection, sent_s = self._open(), time.monotonic()
-        try:
-            return await asyncio.wait_for(connection.send(call.request), deadline.left_s())
-        except TimeoutError:
-            connection.waited_too_long(sent_s)
-            text = f"no answer on the stream within {deadline.timeout_s:g} s"
-            return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        return await self._open().answer_to(call.request, deadline)
 
     def _open(self) -> AioConnection:
         if (connection := self._connections.usable()) is not None:

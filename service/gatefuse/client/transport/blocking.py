@@ -32,6 +32,8 @@ from gatefuse.client.transport.targets import targets
 _Response = TypeVar("_Response", bound=Message)
 _Result = TypeVar("_Result")
 
+# A connection that cannot be closed within so long is left to a thread.
+CLOSE_S = 1.0
 # Channels of a parent process. A child that let go of one would shut the connection down under its parent.
 _inherited: list[list[grpc.Channel]] = []
 
@@ -57,6 +59,7 @@ class Transport:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._own_clock = OwnClock()
+        self._has_streamed = False
         renew_in_child(self)
 
     def renew(self) -> None:
@@ -86,7 +89,7 @@ class Transport:
     def close(self) -> None:
         """Closes the channels; calls still open, and any later one, end with CANCELLED."""
         self._closed.set()
-        if not self._own_clock.is_busy:
+        if not (self._own_clock.is_busy or self._has_streamed):
             self._close_channels()
             return
         # gRPC waits here, too, for what it cannot end.
@@ -94,6 +97,7 @@ class Transport:
         closing.start()
         closing.join(GRACE_S)
         self._own_clock.wake()
+        closing.join(CLOSE_S)
 
     def deadline(self, timeout_s: float | None = None) -> Deadline:
         """The deadline of a call that begins now; None is for calls that do not say."""
@@ -184,6 +188,7 @@ class Transport:
         Raises InferenceError after ``close``.
         """
         endpoint = self._pick(time.monotonic())
+        self._has_streamed = True
         open_call: grpc.StreamStreamMultiCallable[Message, _Response] = self._channel(
             endpoint
         ).stream_stream(rpc.path, serialize, rpc.parse)

@@ -6,89 +6,22 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from contextlib import suppress
 
 import grpc
-from google.protobuf.message import Message
 
-from gatefuse.client.messages import InferenceError, Result
+from gatefuse.client.messages import InferenceError
 from gatefuse.client.transport.blocking import Transport
-from gatefuse.client.transport.deadline import Deadline
-from gatefuse.client.transport.pending import Pending, answer_of, broken
+from gatefuse.client.transport.pending import END_S, Pending, answer_of, broken
 from gatefuse.client.transport.retry import SILENCE, Failure
-from gatefuse.client.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call, Steps, advance
+from gatefuse.client.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call
+from gatefuse.client.transport.waiter import Waiter, message_of
 from gatefuse_protos import open_inference_pb2 as pb
 
-# No wait of a condition may be longer than the platform's clock counts.
+# No wait may be longer than the platform's clock counts.
 _LONGEST_WAIT_S = 3600.0
 # On a connection's own threads: which one's.
 _this_thread = threading.local()
-
-
-class Waiter:
-    """A caller's request on its way: one thread at a time has it, and goes on with it or ends it."""
-
-    def __init__(self, transport: Transport, steps: Steps[Result], deadline: Deadline) -> None:
-        """``transport`` makes the calls that do not belong on the stream."""
-        self.future: Future[Result] = Future()
-        self.deadline = deadline
-        self.sent_s = float("-inf")
-        self._transport = transport
-        self._steps = steps
-        self._lock = threading.Lock()
-        self._is_told = False
-
-    def begin(self) -> pb.ModelInferRequest:
-        """Returns the first request to be sent. Raises what the caller has done wrong."""
-        call = advance(self._steps, None)
-        while call.rpc is not MODEL_INFER:
-            call = advance(self._steps, self.answer_to(call))
-        return message_of(call)
-
-    def answer_to(self, call: Call) -> Message | InferenceError:
-        """What comes of a call that does not belong on the stream; waits for it."""
-        return self._transport.answer_to(call, self.deadline)
-
-    def go_on(self, answer: Message | InferenceError) -> Call | None:
-        """Takes what came of the last call; returns the next one, or None and the caller is told."""
-        if self.future.cancelled() or self._is_told:
-            self._takes_word()
-            self._steps.close()
-            return None
-        try:
-            return advance(self._steps, answer)
-        except StopIteration as end:
-            if self._takes_word():
-                self.future.set_result(end.value)
-        except Exception as error:
-            self.fail(error)
-        return None
-
-    def fail(self, error: Exception) -> None:
-        """There will be no answer."""
-        self._steps.close()
-        self.tell(error)
-
-    def tell(self, error: Exception) -> None:
-        """Tells the caller that there will be none, while another thread has the request and ends it."""
-        if self._takes_word():
-            self.future.set_exception(error)
-
-    def give_up(self) -> None:
-        """Nobody has the future."""
-        self._steps.close()
-
-    def _takes_word(self) -> bool:
-        """Whether the caller is still to be told: of several threads that want to, the first one does."""
-        with self._lock:
-            is_first, self._is_told = not self._is_told, True
-        return is_first and self.future.set_running_or_notify_cancel()
-
-
-def message_of(call: Call) -> pb.ModelInferRequest:
-    """Returns the request of a call that belongs on the stream."""
-    assert isinstance(call.request, pb.ModelInferRequest)
-    return call.request
 
 
 class Connection:
@@ -98,29 +31,46 @@ class Connection:
     for it. Safe for threads, and for callbacks of its futures, which run on these.
     """
 
-    def __init__(self, transport: Transport) -> None:
-        """Opens the call on the transport's next endpoint."""
+    def __init__(self, transport: Transport, waiter: Waiter, message: pb.ModelInferRequest) -> None:
+        """Opens the call on the transport's next endpoint, for a first request and those that follow."""
         self._transport = transport
         self._lock = threading.Condition()
         self._pending: Pending[Waiter] = Pending()
         self._answered: set[Waiter] = set()  # somebody goes on with their requests just now
         self._finishes = False  # somebody waits for the last answer
-        self._gave_up = False  # the server has a request whose caller waited too long
+        self._is_abandoned = False  # nobody can send any more, nor wait for the end
+        self._gave_up = False  # the server may have a request whose caller does not wait any more
         self._next_look_s = float("inf")
         self._heard_s = float("-inf")
         # Somebody waited too long, and nothing has been heard since the request was sent.
         self._is_silent = False
-        self._requests: queue.SimpleQueue[pb.ModelInferRequest | None] = queue.SimpleQueue()
+        # True: there are requests to be sent, False: there will be no more. One True at a time.
+        self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._is_awake = False
+        self._looks: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._call, self._endpoint = transport.stream(MODEL_STREAM_INFER, self._outgoing())
-        self._threads = [
+        # Before anybody reads: where nobody listens the call ends at once, and the request is told so.
+        self.send(waiter, message)
+        self._threads = self._started()
+
+    def _started(self) -> list[threading.Thread]:
+        threads = [
             threading.Thread(target=run, name=name, daemon=True)
             for run, name in (
                 (self._read, "gatefuse-stream"),
                 (self._watch, "gatefuse-stream-deadlines"),
             )
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in threads:
+                thread.start()
+        except BaseException:
+            # The system has no more threads.
+            with self._lock:
+                self._end()
+            self._call.cancel()
+            raise
+        return threads
 
     @property
     def ended(self) -> bool:
@@ -140,43 +90,41 @@ class Connection:
             if not self._is_idle:
                 return
             # At once, so that nothing is sent between this and the end.
-            cancelled = self._pending.end()
-            self._lock.notify_all()
+            cancelled = self._end()
         self._call.cancel()
         for waiter in cancelled:
             waiter.give_up()
 
     def send(self, waiter: Waiter, message: pb.ModelInferRequest) -> bool:
         """Sends a request, whose id is the connection's to choose; False if it has ended and nothing was sent."""
-        with self._lock:
-            if self._pending.ended:
-                return False
-            message.id = self._pending.add(waiter)
-            waiter.sent_s = time.monotonic()
-            # Under the lock, so that nothing is queued behind the end of the requests.
-            self._requests.put(message)
-            if waiter.deadline.at_s < self._next_look_s:
-                self._lock.notify_all()
+        if not self._take(waiter, message):
+            return False
+        waiter.when_cancelled(self._drop)
         return True
 
-    def finish(self, timeout_s: float) -> None:
-        """Waits for the answers that are still due, and ends the call; in a callback, without waiting for it."""
+    def finish(self) -> None:
+        """Ends the call after the answers that are still due, each by its deadline; in a callback, without waiting."""
         if self._is_own_thread:
-            threading.Thread(
-                target=self.finish, args=(timeout_s,), name="gatefuse-stream-end", daemon=True
-            ).start()
+            threading.Thread(target=self.finish, name="gatefuse-stream-end", daemon=True).start()
             return
-        end_s = time.monotonic() + timeout_s
         with self._lock:
             self._finishes = True
             # Only then: what is due may have to be sent once more.
-            self._lock.wait_for(lambda: self._is_idle, timeout_s)
-            self._requests.put(None)
+            self._lock.wait_for(lambda: self._is_idle)
+            self._wakes.put(False)
             gave_up = self._gave_up or bool(self._pending.waiters() or self._answered)
         if not gave_up:
-            self._threads[0].join(max(end_s - time.monotonic(), 0.0))
+            self._threads[0].join(END_S)
         # Otherwise the server would answer those first who do not wait any more.
         self.cancel()
+
+    def abandon(self) -> None:
+        """Has the call end after the answers that are still due: nobody is left who could send or close.
+
+        Takes no lock, since it runs wherever garbage is collected.
+        """
+        self._is_abandoned = True
+        self._looks.put(None)
 
     def cancel(self) -> None:
         """Ends the call; those who still wait are told that it was cancelled, before this returns if they can be."""
@@ -193,12 +141,59 @@ class Connection:
 
     @property
     def _is_idle(self) -> bool:
-        due = (each for each in self._pending.waiters() if not each.future.cancelled())
-        return self._pending.ended or not (self._answered or any(due))
+        due = (*self._pending.waiters(), *self._answered)
+        return self._pending.ended or all(each.future.cancelled() for each in due)
+
+    def _take(self, waiter: Waiter, message: pb.ModelInferRequest) -> bool:
+        with self._lock:
+            if self._pending.ended:
+                return False
+            waiter.request_id = self._pending.add(waiter, message)
+            waiter.sent_s = time.monotonic()
+            if not self._is_awake:
+                self._is_awake = True
+                self._wakes.put(True)
+            if waiter.deadline.at_s < self._next_look_s:
+                self._next_look_s = waiter.deadline.at_s
+                self._looks.put(None)
+        return True
+
+    def _drop(self, waiter: Waiter) -> None:
+        """The caller cancelled the future: nothing is kept of the request, and nobody waits for its end."""
+        with self._lock:
+            # Otherwise somebody goes on with it just now, and sees it.
+            is_taken = self._pending.take(waiter.request_id) is not None
+            self._gave_up |= is_taken
+            self._look_if_idle()
+        if is_taken:
+            waiter.give_up()
+
+    def _look_if_idle(self) -> None:
+        """Somebody is not due any more: those look who wait for the last one. Under the lock."""
+        if self._finishes:
+            self._lock.notify_all()
+        if self._is_abandoned:
+            self._looks.put(None)
+
+    def _end(self) -> list[Waiter]:
+        """There will be no more answers: returns who waits for one. Under the lock."""
+        left = self._pending.end()
+        self._wakes.put(False)
+        self._looks.put(None)
+        self._lock.notify_all()
+        return left
 
     def _outgoing(self) -> Iterator[pb.ModelInferRequest]:
-        # gRPC reads this in a thread of its own: None ends it.
-        return iter(self._requests.get, None)
+        # gRPC reads this in a thread of its own, which waits in between where the server takes no more.
+        while self._wakes.get():
+            while (message := self._next_unsent()) is not None:
+                yield message
+
+    def _next_unsent(self) -> pb.ModelInferRequest | None:
+        with self._lock:
+            message = self._pending.next_unsent()
+            self._is_awake = message is not None
+        return message
 
     def _read(self) -> None:
         _this_thread.connection = self
@@ -212,9 +207,7 @@ class Connection:
             error = broken(self._call.code(), self._call.details())
         finally:
             with self._lock:
-                left, answered = self._pending.end(), list(self._answered)
-                self._requests.put(None)
-                self._lock.notify_all()
+                left, answered = self._end(), list(self._answered)
             for waiter in left:
                 waiter.fail(error)
             for waiter in answered:
@@ -247,12 +240,14 @@ class Connection:
 
     def _send_again(self, waiter: Waiter, call: Call | None) -> None:
         """Sends what follows from an answer, if anything does: then the request waits for another one."""
-        if call is not None and not self.send(waiter, message_of(call)):
+        if call is not None and not self._take(waiter, message_of(call)):
             waiter.fail(broken(grpc.StatusCode.UNAVAILABLE, "it ended before a second attempt"))
         with self._lock:
             self._answered.discard(waiter)
-            if self._finishes:
-                self._lock.notify_all()
+            self._look_if_idle()
+        if waiter.future.cancelled():
+            # Perhaps while it was not pending.
+            self._drop(waiter)
 
     def _watch(self) -> None:
         """Tells those who wait for longer than they wanted to, until the end."""
@@ -266,8 +261,13 @@ class Connection:
 
     def _expired(self) -> list[Waiter] | None:
         """Waits for the next deadline; returns whose it was, None at the end of the call."""
-        with self._lock:
-            while not self._pending.ended:
+        while True:
+            with self._lock:
+                if self._pending.ended:
+                    return None
+                if self._is_abandoned and self._is_idle:
+                    self._call.cancel()
+                    return None
                 if expired := self._pending.take_all(lambda each: each.deadline.has_passed):
                     self._gave_up = True
                     self._is_silent |= any(each.sent_s >= self._heard_s for each in expired)
@@ -275,5 +275,6 @@ class Connection:
                     return expired
                 deadlines_s = (each.deadline.at_s for each in self._pending.waiters())
                 self._next_look_s = min(deadlines_s, default=float("inf"))
-                self._lock.wait(min(self._next_look_s - time.monotonic(), _LONGEST_WAIT_S))
-        return None
+                wait_s = min(self._next_look_s - time.monotonic(), _LONGEST_WAIT_S)
+            with suppress(queue.Empty):
+                self._looks.get(timeout=max(wait_s, 0.0))

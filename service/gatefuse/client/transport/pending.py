@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -13,15 +14,22 @@ from gatefuse_protos import open_inference_pb2 as pb
 
 _Waiter = TypeVar("_Waiter")
 
+# A server that has answered everything is given so long to end the stream itself.
+END_S = 1.0
+
 _CODES = {code.name: code for code in grpc.StatusCode}
 
 
 class Pending(Generic[_Waiter]):
-    """Gives out ids, and finds the waiter of an answer. Not safe for threads: the caller holds a lock."""
+    """Gives out ids, keeps what is still to be sent, and finds the waiter of an answer.
+
+    A request whose waiter was taken is neither kept nor sent. Not safe for threads: the caller holds a lock.
+    """
 
     def __init__(self) -> None:
         """Nobody waits, and the stream is open."""
         self._waiters: dict[str, _Waiter] = {}
+        self._unsent: OrderedDict[str, pb.ModelInferRequest] = OrderedDict()
         self._last = 0
         self._ended = False
 
@@ -30,22 +38,28 @@ class Pending(Generic[_Waiter]):
         """True when there will be no more answers."""
         return self._ended
 
-    def add(self, waiter: _Waiter) -> str:
-        """Returns the id that the waiter's request must carry; the stream must not have ended."""
+    def add(self, waiter: _Waiter, message: pb.ModelInferRequest) -> str:
+        """Takes in a request to be sent; returns the id that it gets. The stream must not have ended."""
         assert not self._ended, "nobody would be told of the end"
         self._last += 1
-        request_id = str(self._last)
+        request_id = message.id = str(self._last)
         self._waiters[request_id] = waiter
+        self._unsent[request_id] = message
         return request_id
+
+    def next_unsent(self) -> pb.ModelInferRequest | None:
+        """Returns the request that is to be sent next, and forgets it; None if there is none."""
+        return self._unsent.popitem(last=False)[1] if self._unsent else None
 
     def take(self, request_id: str) -> _Waiter | None:
         """Returns the waiter and forgets it; None if nobody waits under that id."""
+        self._unsent.pop(request_id, None)
         return self._waiters.pop(request_id, None)
 
     def take_all(self, is_wanted: Callable[[_Waiter], bool]) -> list[_Waiter]:
         """Returns those for whom it is true, and forgets them."""
         ids = [request_id for request_id, waiter in self._waiters.items() if is_wanted(waiter)]
-        return [self._waiters.pop(request_id) for request_id in ids]
+        return [waiter for each in ids if (waiter := self.take(each)) is not None]
 
     def waiters(self) -> list[_Waiter]:
         """Returns those who have no answer yet."""
@@ -56,6 +70,7 @@ class Pending(Generic[_Waiter]):
         self._ended = True
         left = self.waiters()
         self._waiters.clear()
+        self._unsent.clear()
         return left
 
 

@@ -76,9 +76,12 @@ def advance(steps: Steps[Any], answer: Message | InferenceError | None) -> Call:
 
     Raises StopIteration with the result, or the steps' own error.
     """
-    if isinstance(answer, InferenceError):
-        return steps.throw(answer)
-    return steps.send(answer)
+    try:
+        if isinstance(answer, InferenceError):
+            return steps.throw(answer)
+        return steps.send(answer)
+    finally:
+        answer = None  # an error's traceback holds this frame, and that one the request
 
 
 def client_closed() -> InferenceError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import SupportsIndex
@@ -12,9 +13,11 @@ from gatefuse.client.forking import Maker
 from gatefuse.client.messages import ParameterValue, Result
 from gatefuse.client.prepared import InferOptions
 from gatefuse.client.transport.blocking import Transport
-from gatefuse.client.transport.connection import Connection, Waiter
+from gatefuse.client.transport.connection import Connection
 from gatefuse.client.transport.inference import Inference
 from gatefuse.client.transport.open_streams import OpenStreams
+from gatefuse.client.transport.waiter import Waiter
+from gatefuse_protos import open_inference_pb2 as pb
 
 
 class Stream:
@@ -34,6 +37,8 @@ class Stream:
         self._lock = threading.Lock()
         self._connections: OpenStreams[Connection] = OpenStreams(transport.endpoints)
         self._closed = False
+        # The threads of a stream that nobody has any more, and nobody closed, would stay for good.
+        weakref.finalize(self, _abandon, self._connections).atexit = False
 
     def __enter__(self) -> Stream:
         """Returns the stream itself."""
@@ -83,17 +88,15 @@ class Stream:
             self._transport.deadline(timeout_s),
         )
         message = waiter.begin()
-        # A connection may end between its opening and the sending: then another is opened.
         try:
-            while not self._open().send(waiter, message):
-                pass
+            self._send(waiter, message)
         except BaseException:
             waiter.give_up()
             raise
         return waiter.future
 
     def close(self, *, wait: bool = True) -> None:
-        """Ends the stream, after the answers still due or, where ``wait`` is False, at once.
+        """Ends the stream, after the answers still due, each by its deadline, or, where ``wait`` is False, at once.
 
         In a callback of one of its futures it returns at once, and the stream ends so on a thread of its own.
         """
@@ -102,10 +105,9 @@ class Stream:
         with self._lock:
             self._closed = True
             connections = self._connections.take_all()
-        deadline = self._transport.deadline()
         for connection in connections:
             if wait:
-                connection.finish(deadline.left_s())
+                connection.finish()
             else:
                 connection.cancel()
 
@@ -114,8 +116,15 @@ class Stream:
         if self._closed:
             raise RuntimeError("the stream is closed")
 
-    def _open(self) -> Connection:
+    def _send(self, waiter: Waiter, message: pb.ModelInferRequest) -> None:
         with self._lock:
             self._check()
             connection = self._connections.usable()
-            return connection or self._connections.opened(Connection(self._transport))
+            # It may have ended since. A new one takes the request before it can end.
+            if connection is None or not connection.send(waiter, message):
+                self._connections.opened(Connection(self._transport, waiter, message))
+
+
+def _abandon(connections: OpenStreams[Connection]) -> None:
+    for connection in connections.take_all():
+        connection.abandon()

@@ -12,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import grpc
+import numpy as np
 import pytest
 
+from gatefuse.client.blocking import Client
 from gatefuse.client.messages import InferenceError
 from gatefuse.client.transport import rpcs
 from gatefuse.client.transport.asynchronous import AioTransport
@@ -133,6 +135,17 @@ def test_closing_ends_awaited_calls(url: str) -> None:
 
     begun_s = time.monotonic()
     assert asyncio.run(run()).code is Code.CANCELLED
+    assert time.monotonic() - begun_s < SOON_S
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_closing_a_client_with_a_stream(url: str, wait: bool) -> None:
+    begun_s = time.monotonic()
+    with Client(url, timeout_s=0.3, shared_memory="off") as client:
+        stream = client.stream()
+        futures = [stream.infer("m", {"x": np.ones((1024, 4096), np.float32)}) for _ in range(2)]
+        stream.close(wait=wait)
+        assert all(isinstance(future.exception(), InferenceError) for future in futures)
     assert time.monotonic() - begun_s < SOON_S
 
 
