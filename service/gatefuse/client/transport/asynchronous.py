@@ -16,7 +16,7 @@ from gatefuse.client.forking import Maker
 from gatefuse.client.messages import CHANNEL_OPTIONS, InferenceError
 from gatefuse.client.transport.balancer import Attempts, Balancer
 from gatefuse.client.transport.deadline import Deadline, checked_timeout_s
-from gatefuse.client.transport.own_clock import GRACE_S, DeadlinePassed
+from gatefuse.client.transport.own_clock import AioOwnClock
 from gatefuse.client.transport.retry import NO_RETRY, Failure, RetryPolicy
 from gatefuse.client.transport.rpcs import (
     Call,
@@ -75,6 +75,7 @@ class AioTransport:
         self._stubs: dict[tuple[int, str], Callable[..., Any]] = {}
         self._balancer = Balancer(len(self._channels))
         self._closed = asyncio.Event()
+        self._own_clock = AioOwnClock()
 
     @property
     def endpoints(self) -> int:
@@ -133,7 +134,7 @@ class AioTransport:
             if (left_s := deadline_s - time.monotonic()) <= 0:
                 raise no_time_left()
             try:
-                response: _Response = await _ask(self._stub(endpoint, rpc), request, left_s)
+                response: _Response = await self._ask(self._stub(endpoint, rpc), request, left_s)
             except grpc.RpcError as error:
                 if self._closed.is_set():
                     raise client_closed() from error
@@ -156,6 +157,16 @@ class AioTransport:
                 return response
             await self._wait(following.wait_s)
             endpoint = following.endpoint
+
+    async def _ask(self, stub: Callable[..., Any], request: Message, timeout_s: float) -> Any:
+        if self._own_clock.is_needed(request):
+            response = await self._own_clock.call(stub, request, timeout_s)
+        else:
+            response = await stub(request, timeout=timeout_s)
+        if response is None:
+            # What grpc.aio gives for an answer that cannot be parsed.
+            raise InferenceError(grpc.StatusCode.INTERNAL, "the answer cannot be read")
+        return response
 
     def stream(self, rpc: Rpc[_Response], requests: AsyncIterator[Message]) -> tuple[Any, int]:
         """Opens a call with many messages both ways: see ``blocking.Transport.stream``."""
@@ -189,18 +200,6 @@ class AioTransport:
             stub = self._channels[endpoint].unary_unary(rpc.path, serialize, rpc.parse)
             self._stubs[endpoint, rpc.path] = stub
         return stub
-
-
-async def _ask(stub: Callable[..., Any], request: Message, timeout_s: float) -> Any:
-    try:
-        async with asyncio.timeout(timeout_s + GRACE_S):
-            response = await stub(request, timeout=timeout_s)
-    except TimeoutError as error:
-        raise DeadlinePassed from error
-    if response is None:
-        # What grpc.aio gives for an answer that cannot be parsed.
-        raise InferenceError(grpc.StatusCode.INTERNAL, "the answer cannot be read")
-    return response
 
 
 def _task_is_cancelled() -> bool:

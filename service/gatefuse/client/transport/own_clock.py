@@ -6,7 +6,9 @@ message that is larger than the window it once granted: its callers would wait u
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -36,6 +38,11 @@ class DeadlinePassed(grpc.RpcError):
         return ()
 
 
+def is_large(request: Message) -> bool:
+    """Whether a server that has stopped reading may not take all of a request."""
+    return request.ByteSize() > WINDOW_BYTES
+
+
 class OwnClock:
     """Makes calls that gRPC may not be able to end; safe for threads."""
 
@@ -47,7 +54,7 @@ class OwnClock:
 
     def is_needed(self, request: Message) -> bool:
         """Whether a call may outlast its deadline: it is large, or is sent behind one that is."""
-        return self.is_busy or request.ByteSize() > WINDOW_BYTES
+        return self.is_busy or is_large(request)
 
     @property
     def is_busy(self) -> bool:
@@ -89,3 +96,33 @@ class OwnClock:
         with self._lock:
             self._large -= 1
         ended.set()
+
+
+class AioOwnClock:
+    """The same for calls that are awaited. An awaited call that is given up is done at once, whatever becomes of it."""
+
+    def __init__(self) -> None:
+        """No call is open."""
+        self._large = 0
+        self._is_stuck = (
+            False  # the last large call was given up: what it left may be before others
+        )
+
+    def is_needed(self, request: Message) -> bool:
+        """Whether a call may outlast its deadline: it is large, or is sent behind one that is."""
+        return self._large > 0 or self._is_stuck or is_large(request)
+
+    async def call(self, stub: Callable[..., Any], request: Message, timeout_s: float) -> Any:
+        """Returns the answer of a stub. Raises grpc.RpcError as that does, DeadlinePassed among them."""
+        self._large += 1
+        is_answered = False
+        try:
+            async with asyncio.timeout(timeout_s + GRACE_S):
+                response = await stub(request, timeout=timeout_s)
+            is_answered = True
+            return response
+        except TimeoutError as error:
+            raise DeadlinePassed from error
+        finally:
+            self._large -= 1
+            self._is_stuck = not is_answered
