@@ -104,7 +104,8 @@ class RegionPool:
 
     def renew(self) -> None:
         """Knows no region any more, and leaves them all as they are: they are the parent process's."""
-        self._lock = threading.Lock()
+        # Leases are dropped wherever garbage is collected, here too.
+        self._lock = threading.RLock()
         self._free: list[Region] = []
         self._all: set[Region] = set()
         self._dropped: dict[str, None] = {}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import SupportsIndex, TypeAlias
 
 import grpc
@@ -18,7 +20,7 @@ from gatefuse.client.transport.aio_ending import Ending
 from gatefuse.client.transport.asynchronous import AioTransport, run
 from gatefuse.client.transport.deadline import Deadline
 from gatefuse.client.transport.inference import Inference
-from gatefuse.client.transport.open_streams import OpenStreams
+from gatefuse.client.transport.open_streams import OpenStreams, abandon_all
 from gatefuse.client.transport.pending import END_S, Pending, answer_of, broken
 from gatefuse.client.transport.retry import SILENCE, Failure
 from gatefuse.client.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call
@@ -39,6 +41,7 @@ class AioConnection:
         self._gave_up = False  # the server may have a request that nobody waits for any more
         self._is_complete = False  # there will be no more requests
         self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._call, self._endpoint = transport.stream(MODEL_STREAM_INFER, self._outgoing())
         self._ending = Ending(self._call)
         self._reader = asyncio.create_task(self._read())
@@ -77,14 +80,21 @@ class AioConnection:
         It is cancelled where the server may have requests that nobody waits for: it would answer those first.
         """
         self._complete()
-        if not (self._gave_up or self._pending.waiters()):
-            await asyncio.wait([self._reader], timeout=END_S)
-        await self.cancel()
+        try:
+            if not (self._gave_up or self._pending.waiters()):
+                await asyncio.wait([self._reader], timeout=END_S)
+        finally:
+            await self.cancel()
 
     async def cancel(self) -> None:
         """Ends the call; those who still wait are told that it was cancelled."""
         self._call.cancel()
         await asyncio.wait([self._reader])
+
+    def abandon(self) -> None:
+        """Ends the call: nobody is left who could send, wait or close. Runs wherever garbage is collected."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._call.cancel)
 
     def _waited_too_long(self, sent_s: float) -> None:
         """A request that was sent then is given up: where nothing was heard since, the server seems to hang."""
@@ -151,6 +161,8 @@ class AioStream:
         self._transport = transport
         self._inference = inference
         self._connections: OpenStreams[AioConnection] = OpenStreams(transport.endpoints)
+        # The tasks of a stream that nobody has any more, and nobody closed, would stay until its client is closed.
+        weakref.finalize(self, abandon_all, self._connections).atexit = False
         self._in_flight: set[asyncio.Future[None]] = set()
         self._closed = False
 
@@ -210,11 +222,15 @@ class AioStream:
         if wait and self._in_flight:
             # Each ends by its own deadline.
             await asyncio.wait(self._in_flight)
-        for connection in self._connections.take_all():
-            if wait:
-                await connection.finish()
-            else:
-                await connection.cancel()
+        connections = self._connections.take_all()
+        try:
+            for connection in connections:
+                await (connection.finish() if wait else connection.cancel())
+        except BaseException:
+            # Nobody else has them any more.
+            for connection in connections:
+                connection.abandon()
+            raise
 
     async def _answer_to(self, call: Call, deadline: Deadline) -> Message | InferenceError:
         if call.rpc is not MODEL_INFER:

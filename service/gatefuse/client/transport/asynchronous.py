@@ -19,14 +19,14 @@ from gatefuse.client.transport.deadline import Deadline, checked_timeout_s
 from gatefuse.client.transport.own_clock import AioOwnClock
 from gatefuse.client.transport.retry import NO_RETRY, Failure, RetryPolicy
 from gatefuse.client.transport.rpcs import (
+    NO_TIME_LEFT,
     Call,
     Rpc,
     Steps,
     advance,
     client_closed,
-    no_time_left,
     serialize,
-    unanswered,
+    status_of,
 )
 from gatefuse.client.transport.targets import targets
 
@@ -75,7 +75,7 @@ class AioTransport:
         self._stubs: dict[tuple[int, str], Callable[..., Any]] = {}
         self._balancer = Balancer(len(self._channels))
         self._closed = asyncio.Event()
-        self._own_clock = AioOwnClock()
+        self._own_clocks = [AioOwnClock() for _ in self._targets]
 
     @property
     def endpoints(self) -> int:
@@ -126,15 +126,15 @@ class AioTransport:
         self.maker.check()
         now_s = time.monotonic()
         deadline_s = now_s + (self.timeout_s if timeout_s is None else timeout_s)
-        attempts = None
+        attempts, told = None, NO_TIME_LEFT
         endpoint = self._balancer.pick(now_s)
         while True:
             if self._closed.is_set():
                 raise client_closed()
             if (left_s := deadline_s - time.monotonic()) <= 0:
-                raise no_time_left()
+                raise InferenceError(*told)
             try:
-                response: _Response = await self._ask(self._stub(endpoint, rpc), request, left_s)
+                response: _Response = await self._ask(endpoint, rpc, request, left_s)
             except grpc.RpcError as error:
                 if self._closed.is_set():
                     raise client_closed() from error
@@ -143,8 +143,9 @@ class AioTransport:
                     policy = self._retry if retry else NO_RETRY
                     attempts = Attempts(self._balancer, policy, deadline_s, random.random)
                 following = attempts.after(endpoint, failure, time.monotonic())
+                told = status_of(error)
                 if following is None:
-                    raise unanswered(error) from error
+                    raise InferenceError(*told) from error
                 if instead is not None and not failure.is_refusal:
                     request, instead = instead(), None
             except asyncio.CancelledError as error:
@@ -158,9 +159,13 @@ class AioTransport:
             await self._wait(following.wait_s)
             endpoint = following.endpoint
 
-    async def _ask(self, stub: Callable[..., Any], request: Message, timeout_s: float) -> Any:
-        if self._own_clock.is_needed(request):
-            response = await self._own_clock.call(stub, request, timeout_s)
+    async def _ask(
+        self, endpoint: int, rpc: Rpc[_Response], request: Message, timeout_s: float
+    ) -> _Response:
+        stub, own_clock = self._stub(endpoint, rpc), self._own_clocks[endpoint]
+        response: _Response | None
+        if own_clock.is_needed(request):
+            response = await own_clock.call(stub, request, timeout_s)
         else:
             response = await stub(request, timeout=timeout_s)
         if response is None:

@@ -18,14 +18,14 @@ from gatefuse.client.transport.deadline import Deadline, checked_timeout_s
 from gatefuse.client.transport.own_clock import GRACE_S, OwnClock
 from gatefuse.client.transport.retry import NO_RETRY, Failure, RetryPolicy
 from gatefuse.client.transport.rpcs import (
+    NO_TIME_LEFT,
     Call,
     Rpc,
     Steps,
     advance,
     client_closed,
-    no_time_left,
     serialize,
-    unanswered,
+    status_of,
 )
 from gatefuse.client.transport.targets import targets
 
@@ -89,15 +89,21 @@ class Transport:
     def close(self) -> None:
         """Closes the channels; calls still open, and any later one, end with CANCELLED."""
         self._closed.set()
-        if not (self._own_clock.is_busy or self._has_streamed):
-            self._close_channels()
+        is_stuck = self._own_clock.close() or self._has_streamed
+        if not is_stuck:
+            for channel in self._channels:
+                channel.close()
             return
         # gRPC waits here, too, for what it cannot end.
-        closing = threading.Thread(target=self._close_channels, name="gatefuse-close", daemon=True)
-        closing.start()
-        closing.join(GRACE_S)
+        closings = [
+            threading.Thread(target=channel.close, name="gatefuse-close", daemon=True)
+            for channel in self._channels
+        ]
+        for closing in closings:
+            closing.start()
+        _join(closings, GRACE_S)
         self._own_clock.wake()
-        closing.join(CLOSE_S)
+        _join(closings, CLOSE_S)
 
     def deadline(self, timeout_s: float | None = None) -> Deadline:
         """The deadline of a call that begins now; None is for calls that do not say."""
@@ -143,13 +149,13 @@ class Transport:
         """
         now_s = time.monotonic()
         deadline_s = now_s + (self.timeout_s if timeout_s is None else timeout_s)
-        attempts = None
+        attempts, told = None, NO_TIME_LEFT
         endpoint = self._pick(now_s)
         while True:
             if self._closed.is_set():
                 raise client_closed()
             if (left_s := deadline_s - time.monotonic()) <= 0:
-                raise no_time_left()
+                raise InferenceError(*told)
             try:
                 response: _Response = self._ask(self._stub(endpoint, rpc), request, left_s)
             except grpc.RpcError as error:
@@ -161,8 +167,9 @@ class Transport:
                     attempts = Attempts(self._balancer, policy, deadline_s, random.random)
                 with self._lock:
                     following = attempts.after(endpoint, failure, time.monotonic())
+                told = status_of(error)
                 if following is None:
-                    raise unanswered(error) from error
+                    raise InferenceError(*told) from error
                 if instead is not None and not failure.is_refusal:
                     request, instead = instead(), None
             except ValueError as error:
@@ -212,10 +219,6 @@ class Transport:
         with self._lock:
             self._balancer.failed(endpoint, failure, time.monotonic())
 
-    def _close_channels(self) -> None:
-        for channel in self._channels:
-            channel.close()
-
     def _channel(self, endpoint: int) -> grpc.Channel:
         with self._lock:
             if not self._channels:
@@ -242,3 +245,10 @@ class Transport:
             return 0
         with self._lock:
             return self._balancer.pick(now_s)
+
+
+def _join(threads: Sequence[threading.Thread], timeout_s: float) -> None:
+    """Waits for all, but not longer than so."""
+    end_s = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(end_s - time.monotonic(), 0.0))

@@ -20,8 +20,13 @@ from gatefuse_protos import open_inference_pb2 as pb
 
 # No wait may be longer than the platform's clock counts.
 _LONGEST_WAIT_S = 3600.0
-# On a connection's own threads: which one's.
+# Marks a connection's own threads.
 _this_thread = threading.local()
+
+
+def in_callback() -> bool:
+    """True on a stream's own threads, where its futures' callbacks run: they must not wait for streams."""
+    return getattr(_this_thread, "is_a_streams", False)
 
 
 class Connection:
@@ -103,10 +108,7 @@ class Connection:
         return True
 
     def finish(self) -> None:
-        """Ends the call after the answers that are still due, each by its deadline; in a callback, without waiting."""
-        if self._is_own_thread:
-            threading.Thread(target=self.finish, name="gatefuse-stream-end", daemon=True).start()
-            return
+        """Ends the call after the answers that are still due, each by its deadline; not for a callback."""
         with self._lock:
             self._finishes = True
             # Only then: what is due may have to be sent once more.
@@ -117,6 +119,10 @@ class Connection:
             self._threads[0].join(END_S)
         # Otherwise the server would answer those first who do not wait any more.
         self.cancel()
+
+    def end_at_once(self) -> None:
+        """Ends the call and waits for nothing."""
+        self._call.cancel()
 
     def abandon(self) -> None:
         """Has the call end after the answers that are still due: nobody is left who could send or close.
@@ -129,15 +135,10 @@ class Connection:
     def cancel(self) -> None:
         """Ends the call; those who still wait are told that it was cancelled, before this returns if they can be."""
         self._call.cancel()
-        if self._is_own_thread:
+        if in_callback():
             return
         for thread in self._threads:
             thread.join()
-
-    @property
-    def _is_own_thread(self) -> bool:
-        """True in a callback of one of its futures: its threads cannot wait for themselves."""
-        return getattr(_this_thread, "connection", None) is self
 
     @property
     def _is_idle(self) -> bool:
@@ -169,7 +170,12 @@ class Connection:
             waiter.give_up()
 
     def _look_if_idle(self) -> None:
-        """Somebody is not due any more: those look who wait for the last one. Under the lock."""
+        """Somebody is not due any more: if it was the last one, those look who wait for that. Under the lock."""
+        # The cancelled are not pending any more.
+        if not self._pending.is_empty or not all(
+            each.future.cancelled() for each in self._answered
+        ):
+            return
         if self._finishes:
             self._lock.notify_all()
         if self._is_abandoned:
@@ -196,7 +202,7 @@ class Connection:
         return message
 
     def _read(self) -> None:
-        _this_thread.connection = self
+        _this_thread.is_a_streams = True
         error = broken(grpc.StatusCode.UNAVAILABLE, "the server closed it")
         try:
             for response in self._call:
@@ -233,7 +239,7 @@ class Connection:
 
     def _recover(self, waiter: Waiter, call: Call | None) -> None:
         """Makes the calls that a refused request needs before it is sent again, if it is."""
-        _this_thread.connection = self
+        _this_thread.is_a_streams = True
         while call is not None and call.rpc is not MODEL_INFER:
             call = waiter.go_on(waiter.answer_to(call))
         self._send_again(waiter, call)
@@ -251,7 +257,7 @@ class Connection:
 
     def _watch(self) -> None:
         """Tells those who wait for longer than they wanted to, until the end."""
-        _this_thread.connection = self
+        _this_thread.is_a_streams = True
         while (expired := self._expired()) is not None:
             if self.is_silent:
                 self._transport.stream_failed(self._endpoint, SILENCE)

@@ -19,6 +19,9 @@ class StreamConnection(Protocol):
     def cancel_if_idle(self) -> None:
         """Ends the call, without waiting for its end, if nobody waits for an answer."""
 
+    def abandon(self) -> None:
+        """Has the call end without anybody who could end it. Takes no lock."""
+
 
 _Connection = TypeVar("_Connection", bound=StreamConnection)
 
@@ -56,3 +59,9 @@ class OpenStreams(Generic[_Connection]):
         connections = self._silent if self._current is None else [*self._silent, self._current]
         self._silent, self._current = [], None
         return connections
+
+
+def abandon_all(connections: OpenStreams[_Connection]) -> None:
+    """What becomes of the connections of a stream that was collected as garbage."""
+    for connection in connections.take_all():
+        connection.abandon()

@@ -22,20 +22,37 @@ WINDOW_BYTES = 65535
 GRACE_S = 0.05
 
 
-class DeadlinePassed(grpc.RpcError):
-    """What gRPC would have raised."""
+class CallEnded(grpc.RpcError):
+    """How a call ended, as gRPC tells it, without the call: that would keep its request."""
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        details: str | None,
+        trailing_metadata: Any = None,
+    ) -> None:
+        """The status, its text, and what came with it."""
+        super().__init__(code, details)
+        self._code = code
+        self._details = details
+        self._trailing_metadata = trailing_metadata
 
     def code(self) -> grpc.StatusCode:
-        """DEADLINE_EXCEEDED."""
-        return grpc.StatusCode.DEADLINE_EXCEEDED
+        """The status."""
+        return self._code
 
-    def details(self) -> str:
-        """The words of gRPC."""
-        return OWN_DEADLINE
+    def details(self) -> str | None:
+        """Its text."""
+        return self._details
 
-    def trailing_metadata(self) -> tuple[()]:
-        """None came."""
-        return ()
+    def trailing_metadata(self) -> Any:
+        """What came with it."""
+        return self._trailing_metadata
+
+
+def deadline_passed() -> CallEnded:
+    """What gRPC would have raised, had it kept the deadline."""
+    return CallEnded(grpc.StatusCode.DEADLINE_EXCEEDED, OWN_DEADLINE)
 
 
 def is_large(request: Message) -> bool:
@@ -51,33 +68,34 @@ class OwnClock:
         self._lock = threading.Lock()
         self._large = 0
         self._waiting: set[threading.Event] = set()
+        self._closed = False
 
     def is_needed(self, request: Message) -> bool:
         """Whether a call may outlast its deadline: it is large, or is sent behind one that is."""
-        return self.is_busy or is_large(request)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether some call has not ended, though its caller may have."""
-        return self._large > 0
+        return self._large > 0 or is_large(request)
 
     def call(self, stub: Any, request: Message, timeout_s: float) -> Any:
-        """Returns the answer of a stub, a ``grpc.UnaryUnaryMultiCallable``.
-
-        Raises grpc.RpcError as that does, DeadlinePassed among them, and after ``wake`` too.
-        """
+        """Returns the answer of a stub, a ``grpc.UnaryUnaryMultiCallable``. Raises CallEnded."""
         ended = threading.Event()
         with self._lock:
+            if self._closed:
+                raise deadline_passed()
             self._large += 1
             self._waiting.add(ended)
-        call = None
+        call = failure = None
         try:
             call = stub.future(request, timeout=timeout_s)
             call.add_done_callback(lambda _: self._is_done(ended))
             ended.wait(timeout_s + GRACE_S)
             if not call.done():
-                raise DeadlinePassed
-            return call.result()
+                raise deadline_passed()
+            try:
+                return call.result()
+            except grpc.RpcError as error:
+                # It is the call itself, which its own traceback holds: nothing may be left of either.
+                error.__traceback__ = None
+                failure = CallEnded(call.code(), call.details(), call.trailing_metadata())
+            raise failure
         finally:
             with self._lock:
                 self._waiting.discard(ended)
@@ -85,6 +103,13 @@ class OwnClock:
                 self._is_done(ended)
             elif not call.done():
                 call.cancel()
+            call = failure = None
+
+    def close(self) -> bool:
+        """No call is made any more; returns whether some has not ended, though its caller may have."""
+        with self._lock:
+            self._closed = True
+            return self._large > 0
 
     def wake(self) -> None:
         """The channels were closed: nobody waits any longer."""
@@ -113,7 +138,7 @@ class AioOwnClock:
         return self._large > 0 or self._is_stuck or is_large(request)
 
     async def call(self, stub: Callable[..., Any], request: Message, timeout_s: float) -> Any:
-        """Returns the answer of a stub. Raises grpc.RpcError as that does, DeadlinePassed among them."""
+        """Returns the answer of a stub. Raises grpc.RpcError as that does, CallEnded among them."""
         self._large += 1
         is_answered = False
         try:
@@ -122,7 +147,7 @@ class AioOwnClock:
             is_answered = True
             return response
         except TimeoutError as error:
-            raise DeadlinePassed from error
+            raise deadline_passed() from error
         finally:
             self._large -= 1
             self._is_stuck = not is_answered

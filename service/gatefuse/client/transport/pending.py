@@ -61,6 +61,11 @@ class Pending(Generic[_Waiter]):
         ids = [request_id for request_id, waiter in self._waiters.items() if is_wanted(waiter)]
         return [waiter for each in ids if (waiter := self.take(each)) is not None]
 
+    @property
+    def is_empty(self) -> bool:
+        """True when nobody waits."""
+        return not self._waiters
+
     def waiters(self) -> list[_Waiter]:
         """Returns those who have no answer yet."""
         return list(self._waiters.values())

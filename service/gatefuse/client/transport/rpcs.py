@@ -89,16 +89,15 @@ def client_closed() -> InferenceError:
     return InferenceError(grpc.StatusCode.CANCELLED, "the client is closed")
 
 
-def no_time_left() -> InferenceError:
-    """What a call gets whose deadline has passed before it was made: some other call took all the time."""
-    return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, OWN_DEADLINE)
+NO_TIME_LEFT = (grpc.StatusCode.DEADLINE_EXCEEDED, OWN_DEADLINE)
+"""Of a call whose deadline has passed before it was made: some other call took all the time."""
 
 
-def unanswered(error: Any) -> InferenceError:
-    """What a caller gets of what grpc or grpc.aio raised for a call that nobody here cancelled."""
+def status_of(error: Any) -> tuple[grpc.StatusCode, str]:
+    """What a caller is told of what grpc or grpc.aio raised for a call that nobody here cancelled."""
     if error.code() is grpc.StatusCode.CANCELLED:
-        return InferenceError(grpc.StatusCode.UNAVAILABLE, "the server ended the call")
-    return InferenceError.of(error)
+        return grpc.StatusCode.UNAVAILABLE, "the server ended the call"
+    return error.code(), error.details() or "no details"
 
 
 def serialize(message: Message) -> bytes:

@@ -13,9 +13,9 @@ from gatefuse.client.forking import Maker
 from gatefuse.client.messages import ParameterValue, Result
 from gatefuse.client.prepared import InferOptions
 from gatefuse.client.transport.blocking import Transport
-from gatefuse.client.transport.connection import Connection
+from gatefuse.client.transport.connection import Connection, in_callback
 from gatefuse.client.transport.inference import Inference
-from gatefuse.client.transport.open_streams import OpenStreams
+from gatefuse.client.transport.open_streams import OpenStreams, abandon_all
 from gatefuse.client.transport.waiter import Waiter
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -38,7 +38,7 @@ class Stream:
         self._connections: OpenStreams[Connection] = OpenStreams(transport.endpoints)
         self._closed = False
         # The threads of a stream that nobody has any more, and nobody closed, would stay for good.
-        weakref.finalize(self, _abandon, self._connections).atexit = False
+        weakref.finalize(self, abandon_all, self._connections).atexit = False
 
     def __enter__(self) -> Stream:
         """Returns the stream itself."""
@@ -105,10 +105,14 @@ class Stream:
         with self._lock:
             self._closed = True
             connections = self._connections.take_all()
-        for connection in connections:
-            if wait:
-                connection.finish()
-            else:
+        if wait and in_callback():
+            threading.Thread(
+                target=_finish, args=(connections,), name="gatefuse-stream-end", daemon=True
+            ).start()
+        elif wait:
+            _finish(connections)
+        else:
+            for connection in connections:
                 connection.cancel()
 
     def _check(self) -> None:
@@ -125,6 +129,12 @@ class Stream:
                 self._connections.opened(Connection(self._transport, waiter, message))
 
 
-def _abandon(connections: OpenStreams[Connection]) -> None:
-    for connection in connections.take_all():
-        connection.abandon()
+def _finish(connections: Sequence[Connection]) -> None:
+    try:
+        for connection in connections:
+            connection.finish()
+    except BaseException:
+        # Nobody else has them any more.
+        for connection in connections:
+            connection.end_at_once()
+        raise

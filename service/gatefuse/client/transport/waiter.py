@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 
 from google.protobuf.message import Message
@@ -15,6 +17,8 @@ from gatefuse.client.transport.blocking import Transport
 from gatefuse.client.transport.deadline import Deadline
 from gatefuse.client.transport.rpcs import MODEL_INFER, Call, Steps, advance
 from gatefuse_protos import open_inference_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 
 class Waiter:
@@ -63,7 +67,8 @@ class Waiter:
             return advance(self._steps, answer)
         except StopIteration as end:
             if self._takes_word():
-                self.future.set_result(end.value)
+                with _callbacks_apart():
+                    self.future.set_result(end.value)
         except InferenceError as error:
             # The frames of a traceback have the future, which would hold itself, and the request with it.
             self.fail(error.with_traceback(None))
@@ -79,7 +84,8 @@ class Waiter:
     def tell(self, error: Exception) -> None:
         """Tells the caller that there will be none, while another thread has the request and ends it."""
         if self._takes_word():
-            self.future.set_exception(error)
+            with _callbacks_apart():
+                self.future.set_exception(error)
 
     def give_up(self) -> None:
         """Nobody wants the answer: the caller has no future, was told already, or has cancelled it."""
@@ -92,6 +98,15 @@ class Waiter:
         with self._lock:
             is_first, self._is_told = not self._is_told, True
         return is_first and self.future.set_running_or_notify_cancel()
+
+
+@contextmanager
+def _callbacks_apart() -> Iterator[None]:
+    """A stream's threads go on whatever a callback raises; concurrent.futures itself takes care of an Exception."""
+    try:
+        yield
+    except BaseException:
+        log.exception("a callback of a future raised")
 
 
 def _drop_if_cancelled(waiting: weakref.ref[Waiter], future: Future[Result]) -> None:

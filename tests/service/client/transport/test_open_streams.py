@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gatefuse.client.transport.open_streams import OpenStreams
+from gatefuse.client.transport.open_streams import OpenStreams, abandon_all
 
 
 @dataclass(eq=False)
@@ -17,6 +17,9 @@ class Connection:
 
     def cancel_if_idle(self) -> None:
         self.ended = self.ended or self.is_idle
+
+    def abandon(self) -> None:
+        self.ended = True
 
 
 def test_one_connection_takes_all_requests_until_it_ends() -> None:
@@ -62,3 +65,14 @@ def test_all_are_taken_once() -> None:
     assert streams.take_all() == [silent, current]
     assert streams.take_all() == []
     assert streams.usable() is None
+
+
+def test_all_of_a_stream_that_is_nobodys_end() -> None:
+    streams = OpenStreams[Connection](endpoints=2)
+    silent = streams.opened(Connection(is_silent=True))
+    assert streams.usable() is None
+    current = streams.opened(Connection())
+    abandon_all(streams)
+    assert silent.ended
+    assert current.ended
+    assert streams.take_all() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 import threading
@@ -14,13 +15,14 @@ from contextlib import suppress
 import grpc
 import numpy as np
 import pytest
+from tests.service.grpc_serving import serving
 
 from gatefuse.client.blocking import Client
 from gatefuse.client.messages import InferenceError
 from gatefuse.client.transport import rpcs
 from gatefuse.client.transport.asynchronous import AioTransport
 from gatefuse.client.transport.blocking import Transport
-from gatefuse.client.transport.own_clock import DeadlinePassed
+from gatefuse.client.transport.own_clock import deadline_passed
 from gatefuse.client.transport.retry import NO_RETRY, Failure
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -138,6 +140,46 @@ def test_closing_ends_awaited_calls(url: str) -> None:
     assert time.monotonic() - begun_s < SOON_S
 
 
+def test_closing_ends_calls_to_every_server(url: str) -> None:
+    """Those to a slow one beside one that has stopped reading."""
+    release = threading.Event()
+
+    def wait(request: bytes, context: object) -> bytes:
+        release.wait(PATIENCE_S)
+        return b""
+
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(wait)
+    with serving({"ModelInfer": handler}, threads=1) as slow, ThreadPoolExecutor(2) as pool:
+        transport = Transport([slow, url], None, 5.0, NO_RETRY)
+        begun_s = time.monotonic()
+        calls = []
+        for request in (SMALL, LARGE):
+            calls.append(pool.submit(_failure, transport, request, 60.0))
+            time.sleep(0.3)
+        transport.close()
+        assert [call.result().code for call in calls] == [Code.CANCELLED, Code.CANCELLED]
+        assert time.monotonic() - begun_s < SOON_S
+        release.set()
+
+
+def test_a_large_call_that_failed_is_not_kept() -> None:
+    def refuse(request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(Code.INVALID_ARGUMENT, "no")
+
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(refuse)
+    with serving({"ModelInfer": handler}, threads=1) as url:
+        transport = Transport(url, None, 5.0, NO_RETRY)
+        gc.collect()
+        gc.disable()
+        try:
+            assert _failure(transport, LARGE, 5.0).details == "no"
+            calls = [type(each).__name__ for each in gc.get_objects()]
+        finally:
+            gc.enable()
+            transport.close()
+        assert "_MultiThreadedRendezvous" not in calls
+
+
 @pytest.mark.parametrize("wait", [True, False])
 def test_closing_a_client_with_a_stream(url: str, wait: bool) -> None:
     begun_s = time.monotonic()
@@ -150,4 +192,4 @@ def test_closing_a_client_with_a_stream(url: str, wait: bool) -> None:
 
 
 def test_such_a_server_rests() -> None:
-    assert Failure.of(DeadlinePassed()).rests
+    assert Failure.of(deadline_passed()).rests

@@ -170,3 +170,106 @@ def test_a_client_that_was_not_closed_leaves_no_thread(server: SharingServer) ->
     while threading.active_count() > before + 1:
         assert time.monotonic() < end_s, threading.enumerate()
         time.sleep(0.01)
+
+
+def test_a_stream_is_closed_in_a_callback_at_once() -> None:
+    """Also while another server, which hangs, has one of its requests."""
+    with sharing_server() as first, sharing_server() as second:
+        client = Client([first.url, second.url], timeout_s=5)
+        stream = client.stream()
+        stream.infer("m", X).result()
+        hung = first if "ModelInfer" in first.calls else second
+        hung.delays_s["ModelInfer"] = 2.0
+        patient = stream.infer("m", X)
+        with pytest.raises(InferenceError):
+            stream.infer("m", X, timeout_s=0.2).result()
+        took_s: Future[float] = Future()
+
+        def close(_: Future[Result]) -> None:
+            begun_s = time.monotonic()
+            stream.close()
+            took_s.set_result(time.monotonic() - begun_s)
+
+        stream.infer("m", X).add_done_callback(close)
+        assert took_s.result(10) < 1.0
+        # The one that has time is answered all the same.
+        np.testing.assert_array_equal(patient.result(10).outputs["y"], X["x"] + 1)
+        client.close()
+    _wait_for_no_thread()
+
+
+@pytest.mark.parametrize("timeout_s", [5.0, 0.2], ids=["answered", "late"])
+def test_a_stream_goes_on_whatever_a_callback_raises(
+    server: SharingServer, timeout_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave(_: Future[Result]) -> None:
+        raise SystemExit(1)
+
+    with Client(server.url, timeout_s=5) as client, client.stream() as stream:
+        stream.infer("m", X).result()
+        server.delays_s["ModelInfer"] = 0.5
+        first = stream.infer("m", X, timeout_s=timeout_s)
+        first.add_done_callback(leave)
+        second = stream.infer("m", X)
+        with pytest.raises(InferenceError, match="within"):
+            stream.infer("m", X, timeout_s=0.3).result(5)
+        np.testing.assert_array_equal(second.result(5).outputs["y"], X["x"] + 1)
+    assert "a callback of a future raised" in caplog.text
+    _wait_for_no_thread()
+
+
+def test_a_stream_whose_closing_is_interrupted(
+    server: SharingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    with Client(server.url, timeout_s=30) as client:
+        stream = client.stream()
+        stream.infer("m", X).result()
+        server.delays_s["ModelInfer"] = 2.0
+        future = stream.infer("m", X)
+        monkeypatch.setattr("gatefuse.client.transport.connection.Connection.finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stream.close()
+        assert isinstance(future.exception(1.5), InferenceError)
+        _wait_for_no_thread()
+
+
+def _other_tasks() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+async def _wait_for_no_task() -> None:
+    end_s = time.monotonic() + 10
+    while _other_tasks():
+        assert time.monotonic() < end_s, _other_tasks()
+        gc.collect()
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_an_asyncio_stream_that_nobody_has_any_more(server: SharingServer) -> None:
+    async with AioClient(server.url, timeout_s=10) as client:
+        stream = client.stream()
+        await stream.infer("m", X)
+        assert _other_tasks()
+        del stream
+        await _wait_for_no_task()
+
+
+@pytest.mark.asyncio
+async def test_an_asyncio_stream_whose_closing_is_cancelled(
+    server: SharingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(self: object) -> None:
+        raise asyncio.CancelledError
+
+    async with AioClient(server.url, timeout_s=10) as client:
+        stream = client.stream()
+        await stream.infer("m", X)
+        name = "gatefuse.client.transport.aio_stream.AioConnection.finish"
+        monkeypatch.setattr(name, interrupted)
+        with pytest.raises(asyncio.CancelledError):
+            await stream.close()
+        await _wait_for_no_task()
