@@ -129,9 +129,8 @@ class AioOwnClock:
     def __init__(self) -> None:
         """No call is open."""
         self._large = 0
-        self._is_stuck = (
-            False  # the last large call was given up: what it left may be before others
-        )
+        # The last large call was given up: what it left may be before others.
+        self._is_stuck = False
 
     def is_needed(self, request: Message) -> bool:
         """Whether a call may outlast its deadline: it is large, or is sent behind one that is."""
