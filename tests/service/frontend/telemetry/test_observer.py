@@ -37,6 +37,11 @@ class Heard:
         self.facts.append((exchange.method, exchange.code, exchange.outcome, exchange.reason))
         self.had_job.append(exchange.job is not None)
 
+    async def all(self, count: int = 1) -> list[Exchange]:
+        """So many, once they have ended: a caller may have its answer, or its error, a moment before."""
+        await _until(lambda: len(self.exchanges) >= count)
+        return self.exchanges
+
 
 @pytest.fixture
 def heard(bed: TestBed) -> Heard:
@@ -66,7 +71,7 @@ async def test_a_client_that_asks_is_told_what_its_request_cost(bed: TestBed, he
     await call
     told = dict(await call.trailing_metadata())
     assert set(told) == COST_KEYS
-    assert told["x-request-id"] == heard.exchanges[0].request_id == "my.id-1"
+    assert told["x-request-id"] == (await heard.all())[0].request_id == "my.id-1"
     assert told["gatefuse-device-us"] == str(round(DEVICE_S * 1e6))
     assert told["gatefuse-batch-rows"] == "2"
     assert int(told["gatefuse-queue-us"]) >= 0
@@ -99,7 +104,7 @@ async def test_the_messages_own_id_is_a_name_too(bed: TestBed, heard: Heard) -> 
     await bed.infer(id="seven")
     await bed.infer(id="seven", metadata=(("x-request-id", "eight"),))
     await bed.infer(id="not a name")
-    names = [exchange.request_id for exchange in heard.exchanges]
+    names = [exchange.request_id for exchange in await heard.all(3)]
     assert names[:2] == ["seven", "eight"]
     assert is_accepted(names[2])
 
@@ -109,7 +114,7 @@ async def test_whoever_is_refused_gets_a_name_to_ask_about(bed: TestBed, heard: 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await bed.infer()  # no worker has connected
     told = dict(caught.value.trailing_metadata())
-    assert told["x-request-id"] == heard.exchanges[0].request_id
+    assert told["x-request-id"] == (await heard.all())[0].request_id
     assert "grpc-retry-pushback-ms" in told
     assert "gatefuse-batch-rows" not in told
     assert heard.facts == [("ModelInfer", "UNAVAILABLE", "shed", "no_replica")]
@@ -120,6 +125,7 @@ async def test_every_end_is_heard_once(bed: TestBed, heard: Heard) -> None:
     worker = bed.worker(eager=False)
     with pytest.raises(grpc.aio.AioRpcError):
         await bed.infer(model_name="none")
+    await heard.all()
     assert heard.facts.pop() == ("ModelInfer", "NOT_FOUND", "client", "model")
     with pytest.raises(grpc.aio.AioRpcError):
         await bed.infer(timeout=0.05)
@@ -138,8 +144,9 @@ async def test_every_end_is_heard_once(bed: TestBed, heard: Heard) -> None:
 async def test_rows_are_let_go_once_all_have_heard(bed: TestBed, heard: Heard) -> None:
     bed.worker()
     await bed.infer()
+    (exchange,) = await heard.all()
     assert heard.had_job == [True]
-    assert heard.exchanges[0].job is None
+    assert exchange.job is None
 
 
 @pytest.mark.asyncio
@@ -154,6 +161,7 @@ async def test_each_request_of_a_stream_is_an_exchange_of_the_streams_trace(
         await stream.answer()
     await stream.call.done_writing()
     assert not await stream.rest()
+    await heard.all(2)
     assert heard.facts == 2 * [("ModelStreamInfer", "OK", "ok", "")]
     assert [exchange.request_id for exchange in heard.exchanges] == ["3", "5"]
     traces = [exchange.trace for exchange in heard.exchanges]
@@ -181,6 +189,7 @@ async def test_a_listener_that_fails_fails_no_request(
     bed.worker()
     bed.servicer.catalogue.observer.add(fail)
     await bed.infer()
+    await heard.all()
     assert heard.facts == [("ModelInfer", "OK", "ok", "")]
     assert "RuntimeError: a bug" in caplog.text
 
