@@ -247,7 +247,8 @@ class Service:
         found = []
         for process in self._seen:
             try:
-                if process.is_running() and process.cmdline()[:1] == [title]:
+                # While an actor runs a method, Ray has that in its title: ray::Worker.report.
+                if process.is_running() and "".join(process.cmdline()[:1]).split(".")[0] == title:
                     found.append(process.pid)
             except psutil.NoSuchProcess:
                 continue
