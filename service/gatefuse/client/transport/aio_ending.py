@@ -9,6 +9,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from gatefuse.client.transport.call_ended import CallEnded
+
 # The text that grpc.aio has, as INTERNAL, for a write that meets a call which has ended.
 _OF_A_LATE_WRITE = "Internal error from Core"
 # The server's status comes at about the same time.
@@ -24,35 +26,28 @@ class Ending:
 
     def __init__(self, call: Any) -> None:
         """``call`` was opened just now."""
-        self._said: asyncio.Future[grpc.aio.AioRpcError]
+        self._said: asyncio.Future[CallEnded]
         self._said = asyncio.get_running_loop().create_future()
         call.add_done_callback(self._hear)
 
-    async def of(self, error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
+    async def of(self, error: grpc.aio.AioRpcError) -> CallEnded | grpc.aio.AioRpcError:
         """Returns the server's status, which may be OK, where ``error`` is a late write's; otherwise ``error``."""
         if not _is_of_a_late_write(error):
             return error
         await asyncio.wait([self._said], timeout=_STATUS_S)
         if self._said.done():
             return self._said.result()
-        return _status(grpc.StatusCode.UNAVAILABLE, "it had ended when a request was sent")
+        return CallEnded(grpc.StatusCode.UNAVAILABLE, "it had ended when a request was sent")
 
     def _hear(self, call: Any) -> None:
-        status = _status(_at_once(call.code()), _at_once(call.details()))
+        ended = (_at_once(each()) for each in (call.code, call.details, call.trailing_metadata))
+        status = CallEnded(*ended)
         if not (_is_of_a_late_write(status) or self._said.done()):
-            metadata = _at_once(call.trailing_metadata())
-            self._said.set_result(_status(status.code(), status.details(), metadata))
+            self._said.set_result(status)
 
 
-def _is_of_a_late_write(error: grpc.aio.AioRpcError) -> bool:
+def _is_of_a_late_write(error: CallEnded | grpc.aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.INTERNAL and error.details() == _OF_A_LATE_WRITE
-
-
-def _status(
-    code: grpc.StatusCode, details: str | None, trailing_metadata: grpc.aio.Metadata | None = None
-) -> grpc.aio.AioRpcError:
-    nothing = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(code, nothing, trailing_metadata or nothing, details)
 
 
 def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -14,40 +14,13 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from gatefuse.client.transport.call_ended import CallEnded
 from gatefuse.client.transport.retry import OWN_DEADLINE
 
 # HTTP/2 lets a sender send so much before it hears of the receiver.
 WINDOW_BYTES = 65535
 # gRPC's own deadline tells more, and nearly always comes.
 GRACE_S = 0.05
-
-
-class CallEnded(grpc.RpcError):
-    """How a call ended, as gRPC tells it, without the call: that would keep its request."""
-
-    def __init__(
-        self,
-        code: grpc.StatusCode,
-        details: str | None,
-        trailing_metadata: Any = None,
-    ) -> None:
-        """The status, its text, and what came with it."""
-        super().__init__(code, details)
-        self._code = code
-        self._details = details
-        self._trailing_metadata = trailing_metadata
-
-    def code(self) -> grpc.StatusCode:
-        """The status."""
-        return self._code
-
-    def details(self) -> str | None:
-        """Its text."""
-        return self._details
-
-    def trailing_metadata(self) -> Any:
-        """What came with it."""
-        return self._trailing_metadata
 
 
 def deadline_passed() -> CallEnded:

@@ -33,7 +33,7 @@ class Regions:
         self._open: dict[str, tuple[Version, Region]] = {}
         # Our own clients', in the order in which they are looked at. One that was registered before this process
         # was there may be another frontend's that has died.
-        self._unused: dict[str, Registration] = {}
+        self._unused: dict[str, tuple[Version, Registration]] = {}
         for registration in registry.all():
             self._note(registration)
 
@@ -71,18 +71,20 @@ class Regions:
                 self.registry.remove(name)
             if self.registry.version(name) != version:
                 del self._open[name]
-        for name, registration in tuple(islice(self._unused.items(), _LOOKED_AT)):
+        for name, (version, registration) in tuple(islice(self._unused.items(), _LOOKED_AT)):
             del self._unused[name]
-            if name in self._open or self.registry.get(name) != registration:
+            if name in self._open or self.registry.version(name) != version:
                 continue
             if is_there(registration):
-                self._unused[name] = registration
+                self._unused[name] = version, registration
             else:
                 self.registry.remove(name)
 
     def _note(self, registration: Registration) -> None:
-        if is_clients_region(registration.name) and not registration.on_gpu:
-            self._unused[registration.name] = registration
+        if not is_clients_region(registration.name) or registration.on_gpu:
+            return
+        if (version := self.registry.version(registration.name)) is not None:
+            self._unused[registration.name] = version, registration
 
 
 def points_at_region(parameters: Mapping[str, Any]) -> bool:
