@@ -22,6 +22,8 @@ _LOAD_ELEMENTS = 8
 BOX = 256
 """The most elements of a box, along each side, that the copy engine (TMA) fetches."""
 
+_POWERS = ("rows", "columns", "inner", "warps")
+
 _MOST = {
     "rows": 256,
     "columns": 256,
@@ -32,6 +34,15 @@ _MOST = {
     "splits": 1024,
 }
 """What any tile has use for. A block has 1024 threads, and Triton's tensors 2**20 elements."""
+
+MOST_PARTS = 3
+"""Powers of two that a specialised tile's columns are the sum of: each has products of its own."""
+
+_PARTS = (16, 128)
+"""The fewest and the most columns of a part: gate and up together are one instruction's width, 256 at most."""
+
+_ROWS_OF_A_WARP = 16
+"""Of a specialised tile: four warps multiply 64 rows with one instruction."""
 
 _BARRIER_BYTES = 256
 """Shared memory of the barriers that Blackwell's MMA and TMA copies signal: 8 bytes a stage and kind."""
@@ -55,6 +66,9 @@ class Tile:
         share_tail: the tiles of the last wave and of the one before are shared out evenly, see
             `shares`; gate_up through descriptors only, and swapped: the sums of the other order
             leave too few registers to add parts up.
+        specialized: one warp more fetches for those that multiply, and programs stay for tile after
+            tile; gate_up through descriptors only, on compute capability 9.0, 64 or 128 rows. Its
+            columns may be the sum of a few powers of two.
 
     Raises:
         ValueError: a size is not a positive power of two where the compiler wants one, below 1, or
@@ -71,9 +85,10 @@ class Tile:
     splits: int = 1
     descriptors: bool = False
     share_tail: bool = False
+    specialized: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("rows", "columns", "inner", "warps"):
+        for name in ("rows", "inner", "warps") if self.specialized else _POWERS:
             size = getattr(self, name)
             if size < 1 or size & (size - 1):
                 raise ValueError(f"a tile's {name} must be a power of two, got {size}")
@@ -104,6 +119,31 @@ class Tile:
             raise ValueError("a streamed tile has one stage, whole sums and no descriptors")
         if self.share_tail and not (self.descriptors and self.swapped):
             raise ValueError("only a swapped tile through descriptors is shared out")
+        if self.specialized:
+            self._check_specialized()
+
+    def _check_specialized(self) -> None:
+        if not self.descriptors or self.swapped or self.splits > 1:
+            raise ValueError(
+                "a specialized tile comes through descriptors, is not swapped and has whole sums"
+            )
+        fewest, most = _PARTS
+        if len(self.parts) > MOST_PARTS or self.parts[-1] < fewest or self.parts[0] > most:
+            raise ValueError(
+                f"a specialized tile's columns must be the sum of at most {MOST_PARTS} powers of two "
+                f"from {fewest} to {most}, got {self.columns}"
+            )
+        if self.warps not in (4, 8) or self.rows != self.warps * _ROWS_OF_A_WARP:
+            raise ValueError(
+                f"a specialized tile has 64 rows and 4 warps, or 128 and 8, "
+                f"got {self.rows} and {self.warps}"
+            )
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The powers of two that `columns` is the sum of, from the largest on."""
+        bits = reversed(range(self.columns.bit_length()))
+        return tuple(1 << bit for bit in bits if self.columns >> bit & 1)
 
     @property
     def is_streamed(self) -> bool:
@@ -136,6 +176,9 @@ class Tile:
         if self.is_streamed:
             # Sums over warps; the operands never leave the registers.
             return products * self.rows * self.columns * self.warps * 4
+        if self.specialized:
+            # While one tile is stored the next one's operands arrive: the room is beside theirs.
+            return operands + self.rows * self.parts[0] * itemsize + _BARRIER_BYTES
         # After the loop the same memory turns one float32 result into the order of its stores.
         return max(operands, self.rows * self.columns * 4) + _BARRIER_BYTES
 

@@ -23,6 +23,7 @@ BY_TENSOR_CORES = {
     "swiglu_gate_up",
     "swiglu_down",
     "swiglu_gate_up_tma",
+    "swiglu_gate_up_specialized",
     "swiglu_down_tma",
     "swiglu_textbook",
 }

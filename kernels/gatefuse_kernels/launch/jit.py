@@ -6,6 +6,7 @@ from typing import Any, Protocol, cast
 
 import triton
 import triton.language as tl
+from triton.experimental import gluon
 
 from gatefuse_kernels.launch.direct_launch import DirectLaunch, direct_launch
 from gatefuse_kernels.launch.tensor_maps import described
@@ -30,13 +31,26 @@ class Kernel(Protocol):
 
 def kernel(function: Callable[..., Any]) -> Kernel:
     """Jit a kernel; no integer specialises, so no row count compiles on the request path."""
-    names = [name for name in _INTEGERS if name in inspect.signature(function).parameters]
-    return cast(Kernel, triton.jit(function, do_not_specialize=names))
+    return cast(Kernel, triton.jit(function, do_not_specialize=_integers_of(function)))
 
 
 def device(function: Callable[..., Any]) -> Kernel:
     """Jit a function that kernels call."""
     return cast(Kernel, triton.jit(function))
+
+
+def gluon_kernel(function: Callable[..., Any]) -> Kernel:
+    """Jit a kernel written in Gluon, in which layouts, barriers and the work of each warp are explicit."""
+    return cast(Kernel, gluon.jit(function, do_not_specialize=_integers_of(function)))
+
+
+def gluon_device(function: Callable[..., Any]) -> Kernel:
+    """Jit a function that kernels in Gluon call; they call those of `device`, too."""
+    return cast(Kernel, gluon.jit(function))
+
+
+def _integers_of(function: Callable[..., Any]) -> list[str]:
+    return [name for name in _INTEGERS if name in inspect.signature(function).parameters]
 
 
 def kernel_of_any_arguments(function: Callable[..., Any]) -> Kernel:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 _MOST_MAPS = 4096
@@ -20,16 +21,25 @@ class TiledMatrix(NamedTuple):
     """A contiguous matrix that a kernel reads tile by tile; what lies outside reads as zero.
 
     The matrix starts on 16 bytes, its rows are multiples of 16 bytes, and it is not empty.
+
+    Attributes:
+        matrix: or several of one shape, stacked.
+        tile: elements of a tile along each dimension.
+        layout: of a tile in shared memory, which kernels in Gluon are told; Triton's choose their own.
     """
 
     matrix: torch.Tensor
-    tile_rows: int
-    tile_columns: int
+    tile: tuple[int, ...]
+    layout: object = None
 
-    def descriptor(self) -> TensorDescriptor:
+    def descriptor(self) -> TensorDescriptor | GluonDescriptor:
         """As Triton takes it."""
-        shape, strides = list(self.matrix.shape), list(self.matrix.stride())
-        return TensorDescriptor(self.matrix, shape, strides, [self.tile_rows, self.tile_columns])
+        where = self.matrix, list(self.matrix.shape), list(self.matrix.stride()), list(self.tile)
+        return (
+            TensorDescriptor(*where)
+            if self.layout is None
+            else GluonDescriptor(*where, self.layout)
+        )
 
 
 def described(arguments: Iterable[object]) -> list[object]:

@@ -79,6 +79,8 @@ class Plan:
             raise ValueError("gate_up cannot be split: the gate needs whole sums")
         if self.down is not None and self.down.share_tail:
             raise ValueError("down shares out no tiles: gate_up alone does")
+        if self.down is not None and self.down.specialized:
+            raise ValueError("down has no specialized kernel: gate_up alone has")
         if self.overlap is not Overlap.NONE and self.algorithm is not Algorithm.TWO_LAUNCH:
             raise ValueError(f"a {self.algorithm} plan has nothing to overlap")
         if not self.reason:

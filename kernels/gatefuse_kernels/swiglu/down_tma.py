@@ -84,7 +84,7 @@ class DownTma:
         self, weights: MlpWeights, tile: Tile, overlap: Overlap, workspace: SplitWorkspace
     ) -> None:
         """Launch nothing yet; see `Down`."""
-        self._weight = TiledMatrix(weights.down, tile.columns, tile.inner)
+        self._weight = TiledMatrix(weights.down, (tile.columns, tile.inner))
         self._tile = tile
         self._workspace = workspace
         self._variant = down_variant(swiglu_down_tma, weights, tile, overlap)
@@ -96,7 +96,7 @@ class DownTma:
         parts, arrived = self._workspace.for_tile(tile, rows, hidden)
         self._variant.launch(
             tile.grid(rows, hidden),
-            TiledMatrix(h, tile.rows, tile.inner),
+            TiledMatrix(h, (tile.rows, tile.inner)),
             self._weight,
             out,
             parts,

@@ -232,7 +232,7 @@ class GateUpTma:
         self._tile = tile
         self._workspace = workspace
         self._at_once = side_by_side(tile, GATE_UP_PRODUCTS, weights.dtype.itemsize, device)
-        self._weight = TiledMatrix(weights.gate_up, tile.columns, tile.inner)
+        self._weight = TiledMatrix(weights.gate_up, (tile.columns, tile.inner))
         # By the tile, not by what is shared at this M: a row count must not make a variant.
         self._variant = gate_up_variant(
             swiglu_gate_up_tma, weights, tile, overlap, SHARES=tile.share_tail
@@ -248,7 +248,7 @@ class GateUpTma:
         )
         self._variant.launch(
             grid,
-            TiledMatrix(x, tile.rows, tile.inner),
+            TiledMatrix(x, (tile.rows, tile.inner)),
             self._weight,
             h,
             parts,

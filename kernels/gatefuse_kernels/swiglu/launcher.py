@@ -11,6 +11,7 @@ from gatefuse_kernels.swiglu.down import Down
 from gatefuse_kernels.swiglu.down_tma import DownTma
 from gatefuse_kernels.swiglu.gate import launch_gate
 from gatefuse_kernels.swiglu.gate_up import GateUp
+from gatefuse_kernels.swiglu.gate_up_specialized import GateUpSpecialized
 from gatefuse_kernels.swiglu.gate_up_tma import GateUpTma
 from gatefuse_kernels.swiglu.split_sum import SplitWorkspace
 from gatefuse_kernels.swiglu.streamed import DownStreamed, GateUpStreamed
@@ -85,6 +86,8 @@ class Launcher:
         self._workspace.prepare_capture()
 
     def _new_gate_up(self, tile: Tile, overlap: Overlap) -> _Product:
+        if tile.specialized:
+            return GateUpSpecialized(self._weights, tile, overlap, self._device)
         if tile.descriptors:
             return GateUpTma(self._weights, tile, overlap, self._device, self._workspace)
         if tile.is_streamed:

@@ -27,6 +27,14 @@ _STREAMED_SUMS = (16, 64)
 _BUSY = 0.4
 """Share of the multiprocessors: a launch that leaves more of them idle loses to a narrower tile."""
 
+_SPECIALIZED_ROWS = 64
+"""With fewer the copy engine fills most of a tile with zeros, which holds up what it fetches."""
+
+_SPECIALIZED_COLUMNS = range(32, 129, 16)
+
+_NEARLY = 1.1
+"""Waves whose time, by their columns, is within so much of the least are worth timing."""
+
 _FILLED = 0.75
 """Share of the multiprocessors for which split sums should have a program."""
 
@@ -88,7 +96,7 @@ def candidates(size: LaunchSize) -> tuple[Tile, ...]:
     most = max((tile.programs(size.rows, size.columns) for tile in whole), default=0)
     wanted = min(_BUSY * size.device.multiprocessors, most / 2)
     busy = (tile for tile in whole if tile.programs(size.rows, size.columns) >= wanted)
-    return (*_streamed(size), *busy)
+    return (*_streamed(size), *_specialized(size), *busy)
 
 
 def neighbours(tile: Tile, size: LaunchSize) -> tuple[Tile, ...]:
@@ -165,6 +173,27 @@ def _streamed(size: LaunchSize) -> Iterator[Tile]:
         tile = Tile(size.rows, columns, inner, warps, 1, False)
         if inner <= size.inner and fewest <= tile.sums_per_lane(size.products) <= most:
             yield tile
+
+
+def _specialized(size: LaunchSize) -> Iterator[Tile]:
+    """Tiles whose fetching is a warp's own, of columns that make even waves: a program each multiprocessor."""
+    if size.products != GATE_UP_PRODUCTS or size.rows < _SPECIALIZED_ROWS:
+        return
+    rows, warps = (64, 4) if size.rows <= 64 else (128, 8)
+    tiles = [
+        Tile(rows, columns, inner, warps, 3, False, descriptors=True, specialized=True)
+        for columns, inner in product(_SPECIALIZED_COLUMNS, (64, 128))
+    ]
+
+    def waves(tile: Tile) -> int:
+        programs = tile.programs(size.rows, size.columns)
+        return -(-programs // size.device.multiprocessors) * tile.columns
+
+    least = min(map(waves, tiles))
+    for tile in tiles:
+        depths = [deep for stages in range(3, 9) if size.fits(deep := replace(tile, stages=stages))]
+        if waves(tile) <= _NEARLY * least:
+            yield from dict.fromkeys(depths[:1] + depths[-1:])
 
 
 def _row_tiles(rows: int) -> tuple[int, ...]:

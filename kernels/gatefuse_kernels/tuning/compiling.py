@@ -20,6 +20,7 @@ from gatefuse_kernels.shapes import DType, MlpShape
 from gatefuse_kernels.swiglu.down import swiglu_down
 from gatefuse_kernels.swiglu.down_tma import swiglu_down_tma
 from gatefuse_kernels.swiglu.gate_up import swiglu_gate_up
+from gatefuse_kernels.swiglu.gate_up_specialized import swiglu_gate_up_specialized
 from gatefuse_kernels.swiglu.gate_up_tma import swiglu_gate_up_tma
 from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.swiglu.streamed import swiglu_down_streamed, swiglu_gate_up_streamed
@@ -28,6 +29,7 @@ from gatefuse_kernels.tuning.stopwatch import Launch
 _KERNELS: tuple[Any, ...] = (
     swiglu_gate_up,
     swiglu_gate_up_tma,
+    swiglu_gate_up_specialized,
     swiglu_gate_up_streamed,
     swiglu_down,
     swiglu_down_tma,

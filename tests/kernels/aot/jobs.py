@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from gatefuse_kernels import plan
 from gatefuse_kernels.plan import DeviceProfile, Overlap, Tile
@@ -13,6 +14,11 @@ from gatefuse_kernels.shapes import Activation, DType, MlpShape, Rounding
 LLAMA_8B = MlpShape(4096, 14336)
 TINY_LLAMA = MlpShape(256, 688)
 ODD = MlpShape(4097, 14335)
+
+_SPECIALIZED = (
+    Tile(128, 128, 64, 8, 4, False, descriptors=True, specialized=True),
+    Tile(64, 112, 128, 4, 3, False, descriptors=True, specialized=True),
+)
 
 CAPABILITIES = (80, 86, 89, 90, 100, 120)
 """Of the known devices; 86 and 120 for what differs by device alone."""
@@ -62,7 +68,7 @@ class Job:
         else:
             tile = self.tile
             words.append(f"{tile.rows}x{tile.columns}x{tile.inner} {tile.warps}w {tile.stages}s")
-            flags = ("swapped", "descriptors", "share_tail")
+            flags = ("swapped", "descriptors", "share_tail", "specialized")
             words += [flag for flag in flags if getattr(tile, flag)]
             words.append(f"splits={tile.splits} overlap={self.overlap}")
         return " ".join(words)
@@ -144,6 +150,9 @@ def _of_every_kind(capability: int) -> Iterator[Job]:
         )
         kinds.append((shared, replace(wide, splits=2)))
         overlaps += [Overlap.EARLY, Overlap.LATE]
+    if capability == 90:
+        _, down = kinds[-1]
+        kinds += [(tile, down) for tile in _SPECIALIZED]
     for gate_up, down in kinds:
         for overlap in overlaps:
             like = Job("gate_up", capability, DType.BF16, overlap=overlap)
@@ -160,3 +169,5 @@ def _what_else_changes_the_code() -> Iterator[Job]:
             yield replace(job, shape=TINY_LLAMA)
             if job.kernel != "down":
                 yield from (replace(job, activation=activation) for activation in Activation)
+    for tile, activation in product(_SPECIALIZED, Activation):
+        yield Job("gate_up", 90, DType.FP16, TINY_LLAMA, activation, tile)

@@ -19,6 +19,7 @@ _SWAPPED = Tile(16, 64, 64, 4, 3, True)
 _PLAIN = Tile(32, 32, 32, 4, 3, False)
 _STREAMED = Tile(2, 4, 1024, 4, 1, False)
 _DESCRIBED = Tile(64, 64, 32, 4, 3, False, descriptors=True)
+_SPECIALIZED = Tile(64, 112, 64, 4, 3, False, group=2, descriptors=True, specialized=True)
 
 
 def _two_launch(gate_up: Tile, down: Tile, overlap: Overlap = Overlap.NONE) -> Plan:
@@ -37,6 +38,7 @@ FORCED = {
         replace(_DESCRIBED, splits=2),
         Overlap.LATE,
     ),
+    "specialized": _two_launch(_SPECIALIZED, _DESCRIBED, Overlap.LATE),
     "fused_gate_up": Plan(Algorithm.FUSED_GATE_UP, _SWAPPED, None, "a test's"),
     "library": Plan(Algorithm.LIBRARY, None, None, "a test's"),
 }
@@ -52,7 +54,10 @@ def _by_backend(backend: str, deterministic: bool = False) -> Callable[[MlpWeigh
 def _through_pointers(plan: Plan) -> Plan:
     """What is left of the plan in fp32, which no kernel takes through descriptors."""
     gate_up, down = (
-        tile and replace(tile, descriptors=False, share_tail=False)
+        tile
+        and replace(
+            tile, columns=tile.parts[0], descriptors=False, share_tail=False, specialized=False
+        )
         for tile in (plan.gate_up, plan.down)
     )
     return replace(plan, gate_up=gate_up, down=down)

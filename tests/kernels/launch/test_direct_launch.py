@@ -97,7 +97,7 @@ def test_a_descriptor_is_encoded_once_and_given_in_its_place() -> None:
     run = installed(wrap_handle_tensordesc(Builtin(launched), signature, [None]))
     launch = direct_launch(compiled(run), 3)
     assert launch is not None
-    matrix = TiledMatrix(torch.zeros(3, 16), 4, 8)
+    matrix = TiledMatrix(torch.zeros(3, 16), (4, 8))
     launch(3, ("x", matrix, 5))
     as_hooked(run, "x", matrix.descriptor(), 5)
     direct, tritons = launched

@@ -89,7 +89,7 @@ def test_matrices_are_described_where_triton_launches() -> None:
     kernel = FakeKernel(has_compiled=True)
     variant = _variant(kernel)
     for rows in (1, 2):
-        variant.launch(1, TiledMatrix(torch.zeros(rows, 16), 16, 16), rows)
+        variant.launch(1, TiledMatrix(torch.zeros(rows, 16), (16, 16)), rows)
     ((_, (first, _), _),) = kernel.jitted
     ((_, (second, *_)),) = kernel.direct
     for descriptor, rows in ((first, 1), (second, 2)):

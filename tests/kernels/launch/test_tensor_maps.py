@@ -34,7 +34,7 @@ def test_a_matrix_is_encoded_once_for_its_place_and_shape() -> None:
     encoder = Encoder()
     maps = TensorMaps(encoder, _FORMS)
     x, weight = _matrix(8), _matrix(32)
-    tiles = TiledMatrix(x, 4, 8), TiledMatrix(weight, 16, 8)
+    tiles = TiledMatrix(x, (4, 8)), TiledMatrix(weight, (16, 8))
     assert maps.expand(["p", tiles[0], 7, tiles[1]]) == ["p", "map 2", 8, 16, 7, "map 1", 32, 16]
     assert maps.expand(["q", tiles[0], 9, tiles[1]]) == ["q", "map 2", 8, 16, 9, "map 1", 32, 16]
     assert encoder.encoded == [
@@ -48,14 +48,14 @@ def test_another_place_or_shape_makes_another_map(changed: str) -> None:
     encoder = Encoder()
     maps = TensorMaps(encoder, _FORMS)
     base = _matrix(8)
-    first = TiledMatrix(base, 4, 8)
-    other = TiledMatrix({"place": _matrix(8), "rows": base[:5]}[changed], 4, 8)
+    first = TiledMatrix(base, (4, 8))
+    other = TiledMatrix({"place": _matrix(8), "rows": base[:5]}[changed], (4, 8))
     assert [maps.expand([each])[0] for each in (first, other, first)] == ["map 1", "map 2", "map 1"]
 
 
 def test_each_parameter_has_maps_of_its_own() -> None:
     maps = TensorMaps(encoder := Encoder(), _FORMS)
-    same = TiledMatrix(_matrix(8), 4, 8)
+    same = TiledMatrix(_matrix(8), (4, 8))
     maps.expand([same, same])
     assert [form for *_, form in encoder.encoded] == [*reversed(_FORMS)]
 
@@ -66,13 +66,13 @@ def test_no_more_maps_are_held_than_so_many(monkeypatch: pytest.MonkeyPatch) -> 
     maps = TensorMaps(encoder, _FORMS)
     base = _matrix(8)
     for rows in (1, 2, 3, 4, 4, 1):
-        maps.expand([TiledMatrix(base[:rows], 4, 8)])
+        maps.expand([TiledMatrix(base[:rows], (4, 8))])
     assert len(encoder.encoded) == 5, "the fourth made room, and the first was made anew"
 
 
 def test_what_triton_is_given_is_a_descriptor_of_the_matrix() -> None:
     x = _matrix(3)
-    given, number = described([TiledMatrix(x, 4, 8), 5])
+    given, number = described([TiledMatrix(x, (4, 8)), 5])
     assert isinstance(given, TensorDescriptor)
     assert number == 5
     assert (given.base, given.shape, given.strides) == (x, [3, 16], [16, 1])
