@@ -15,6 +15,8 @@ TILE = Tile(16, 64, 128, 4, 5, True)
 H200 = KNOWN_DEVICES["nvidia-h200"]
 A100 = KNOWN_DEVICES["nvidia-a100-sxm4-80gb"]
 L40S = KNOWN_DEVICES["nvidia-l40s"]
+B200 = KNOWN_DEVICES["nvidia-b200"]
+SPECIALIZED = Tile(128, 112, 64, 8, 4, False, descriptors=True, specialized=True)
 
 
 def test_grid() -> None:
@@ -68,6 +70,39 @@ def test_what_no_kernel_can_do() -> None:
         replace(TILE, inner=512, descriptors=True)
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"descriptors": False}, "comes through descriptors"),
+        ({"swapped": True}, "is not swapped"),
+        ({"splits": 2}, "has whole sums"),
+        ({"columns": 120}, "the sum of at most 3 powers of two from 16 to 128, got 120"),
+        ({"columns": 240}, "the sum of at most 3 powers of two from 16 to 128, got 240"),
+        ({"columns": 256}, "the sum of at most 3 powers of two from 16 to 128, got 256"),
+        ({"columns": 0}, "at least 16 columns"),
+        ({"rows": 64}, "has 64 rows and 4 warps, or 128 and 8, got 64 and 8"),
+        ({"rows": 256, "warps": 16}, "has 64 rows and 4 warps, or 128 and 8, got 256 and 16"),
+    ],
+    ids=str,
+)
+def test_what_the_specialized_kernel_cannot_do(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        replace(SPECIALIZED, **change)
+
+
+def test_only_specialized_columns_are_sums_of_powers_of_two() -> None:
+    assert SPECIALIZED.parts == (64, 32, 16)
+    assert replace(SPECIALIZED, columns=128).parts == (128,)
+    assert replace(SPECIALIZED, columns=208).parts == (128, 64, 16)
+    with pytest.raises(ValueError, match="columns must be a power of two, got 112"):
+        replace(SPECIALIZED, specialized=False)
+
+
+def test_a_specialized_tile_stores_beside_its_operands() -> None:
+    operands = (128 + 2 * 112) * 64 * 2 * 4
+    assert 0 < SPECIALIZED.shared_bytes(2, 2) - operands - 128 * 64 * 2 < 1024
+
+
 def test_shared_memory_is_stages_of_operands_or_one_result() -> None:
     operands = (16 + 2 * 64) * 128 * 2 * 5
     assert 0 < TILE.shared_bytes(products=2, itemsize=2) - operands < 1024
@@ -95,6 +130,14 @@ def test_descriptors_need_hopper() -> None:
     assert not tile_fits(tile, 2, DType.FP32, H200), "nobody tried"
 
 
+def test_specialized_tiles_are_for_hopper_and_two_bytes() -> None:
+    assert tile_fits(SPECIALIZED, 2, DType.BF16, H200)
+    assert tile_fits(SPECIALIZED, 2, DType.FP16, H200)
+    assert not tile_fits(SPECIALIZED, 2, DType.FP32, H200)
+    assert not tile_fits(SPECIALIZED, 2, DType.BF16, B200), "Blackwell has no wgmma"
+    assert not tile_fits(replace(SPECIALIZED, stages=6), 2, DType.BF16, H200)
+
+
 def test_a_plan_has_the_tiles_of_its_algorithm() -> None:
     for algorithm in Algorithm:
         gate_up = TILE if algorithm.tiles_gate_up else None
@@ -118,7 +161,9 @@ def test_a_plan_says_why_and_splits_down_alone() -> None:
     assert Plan(Algorithm.TWO_LAUNCH, shared, TILE, "because").gate_up == shared
     with pytest.raises(ValueError, match="down shares out no tiles"):
         Plan(Algorithm.TWO_LAUNCH, TILE, shared, "because")
-    with pytest.raises(ValueError, match="whole sums"):
+    with pytest.raises(ValueError, match="down has no specialized kernel"):
+        Plan(Algorithm.TWO_LAUNCH, TILE, SPECIALIZED, "because")
+    with pytest.raises(ValueError, match="gate_up cannot be split: the gate needs whole sums"):
         Plan(Algorithm.TWO_LAUNCH, split, TILE, "because")
 
 

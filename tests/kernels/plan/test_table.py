@@ -125,6 +125,11 @@ CLASSES = ("entries", 0, "classes")
             {**TILE, "swapped": True, "descriptors": True, "share_tail": True},
             "up to 16 rows: down shares out no tiles",
         ),
+        (
+            (*CLASSES, 0, "gate_up"),
+            {**TILE, "columns": 120, "swapped": False, "descriptors": True, "specialized": True},
+            "gate_up: a specialized tile's columns must be the sum of at most 3 powers of two",
+        ),
         ((*CLASSES, 0, "gate_up", "swapped"), 1, "gate_up: swapped must not be 1"),
         ((*CLASSES, 0, "gate_up", "colour"), 1, "gate_up: unknown key colour"),
         (

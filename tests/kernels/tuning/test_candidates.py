@@ -83,6 +83,37 @@ def test_the_last_waves_are_shared_out_unless_they_are_full() -> None:
     assert replace(tile, share_tail=False) in whole
 
 
+def _specialized(tiles: tuple[Tile, ...]) -> set[tuple[int, int]]:
+    return {(tile.rows, tile.columns) for tile in tiles if tile.specialized}
+
+
+def test_specialized_columns_make_even_waves() -> None:
+    """6144 columns of 256 rows: 128 tiles of 128 x 96 fill 132 multiprocessors, 96 of 128 x 128 do not."""
+    narrow, wide = MlpShape(2048, 6144), MlpShape(4096, 14336)
+    few = _specialized(candidates(gate_up_size(narrow, 256, DType.BF16, H200)))
+    assert (128, 96) in few
+    assert (128, 128) not in few
+    assert (64, 48) in _specialized(candidates(gate_up_size(narrow, 64, DType.BF16, H200)))
+    # 112 columns make 128 tiles of each row tile.
+    assert (128, 112) in _specialized(candidates(gate_up_size(wide, 256, DType.FP16, H200)))
+    # Many waves: how full the last one is hardly matters, and wide tiles load least.
+    assert (128, 128) in _specialized(candidates(gate_up_size(wide, 8192, DType.BF16, H200)))
+
+
+@pytest.mark.parametrize("device", ["nvidia-b200", "nvidia-a100-sxm4-80gb", "nvidia-l40s"])
+def test_specialized_tiles_are_hoppers(device: str) -> None:
+    shape = MlpShape(4096, 14336)
+    tiles = candidates(gate_up_size(shape, 1024, DType.BF16, KNOWN_DEVICES[device]))
+    assert not _specialized(tiles)
+
+
+def test_specialized_tiles_are_for_many_rows_of_gate_up() -> None:
+    shape = MlpShape(4096, 14336)
+    assert not _specialized(candidates(gate_up_size(shape, 63, DType.BF16, H200)))
+    assert not _specialized(candidates(gate_up_size(shape, 1024, DType.FP32, H200)))
+    assert not _specialized(candidates(down_size(shape, 1024, DType.BF16, H200)))
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_one_or_two_rows_may_be_streamed(rows: int) -> None:
     size = gate_up_size(MlpShape(4096, 14336), rows, DType.BF16, H200)
