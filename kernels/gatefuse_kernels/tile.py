@@ -44,6 +44,9 @@ _PARTS = (16, 128)
 _ROWS_OF_A_WARP = 16
 """Of a specialised tile: four warps multiply 64 rows with one instruction."""
 
+_LEAST_RING = 2
+"""Stages of a specialised tile: a buffer is handed back while the next one is multiplied."""
+
 _BARRIER_BYTES = 256
 """Shared memory of the barriers that Blackwell's MMA and TMA copies signal: 8 bytes a stage and kind."""
 
@@ -137,6 +140,10 @@ class Tile:
             raise ValueError(
                 f"a specialized tile has 64 rows and 4 warps, or 128 and 8, "
                 f"got {self.rows} and {self.warps}"
+            )
+        if self.stages < _LEAST_RING:
+            raise ValueError(
+                f"a specialized tile has at least {_LEAST_RING} stages, got {self.stages}"
             )
 
     @property

@@ -80,6 +80,7 @@ def test_what_no_kernel_can_do() -> None:
         ({"columns": 240}, "the sum of at most 3 powers of two from 16 to 128, got 240"),
         ({"columns": 256}, "the sum of at most 3 powers of two from 16 to 128, got 256"),
         ({"columns": 0}, "at least 16 columns"),
+        ({"stages": 1}, "has at least 2 stages, got 1"),
         ({"rows": 64}, "has 64 rows and 4 warps, or 128 and 8, got 64 and 8"),
         ({"rows": 256, "warps": 16}, "has 64 rows and 4 warps, or 128 and 8, got 256 and 16"),
     ],

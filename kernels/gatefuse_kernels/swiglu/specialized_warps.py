@@ -158,8 +158,8 @@ def multiply(
             step += 1
         sums = _settled(sums, 0)
         mbarrier.arrive(empty.index((step + STAGES - 1) % STAGES))
-        if STARTS_LATE:
-            let_down_start(tile + gl.num_programs(0) >= tiles)
+        if tile + gl.num_programs(0) >= tiles:
+            let_down_start(STARTS_LATE)
         row_tile, column_tile = tile_of_program(
             tile, rows, INTERMEDIATE, BLOCK_ROWS, BLOCK_COLUMNS, GROUP
         )

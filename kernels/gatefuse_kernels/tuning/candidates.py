@@ -189,11 +189,10 @@ def _specialized(size: LaunchSize) -> Iterator[Tile]:
         programs = tile.programs(size.rows, size.columns)
         return -(-programs // size.device.multiprocessors) * tile.columns
 
-    least = min(map(waves, tiles))
-    for tile in tiles:
+    most = _NEARLY * min(map(waves, tiles))
+    for tile in (each for each in tiles if waves(each) <= most):
         depths = [deep for stages in range(3, 9) if size.fits(deep := replace(tile, stages=stages))]
-        if waves(tile) <= _NEARLY * least:
-            yield from dict.fromkeys(depths[:1] + depths[-1:])
+        yield from dict.fromkeys(depths[:1] + depths[-1:])
 
 
 def _row_tiles(rows: int) -> tuple[int, ...]:
