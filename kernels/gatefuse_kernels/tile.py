@@ -41,11 +41,20 @@ MOST_PARTS = 3
 _PARTS = (16, 128)
 """The fewest and the most columns of a part: gate and up together are one instruction's width, 256 at most."""
 
+_MOST_SPECIALIZED_COLUMNS = 208
+"""With more the sums, two to a column in each lane, leave too few registers."""
+
 _ROWS_OF_A_WARP = 16
 """Of a specialised tile: four warps multiply 64 rows with one instruction."""
 
 _LEAST_RING = 2
 """Stages of a specialised tile: a buffer is handed back while the next one is multiplied."""
+
+_FOLDING_BYTES = 2048
+"""Shared memory in which a streamed tile's warps add up what each has, beside the sums themselves."""
+
+_RING_BARRIER_BYTES = 16
+"""Of each stage of a specialised tile: one barrier for full, one for empty."""
 
 _BARRIER_BYTES = 256
 """Shared memory of the barriers that Blackwell's MMA and TMA copies signal: 8 bytes a stage and kind."""
@@ -59,7 +68,7 @@ class Tile:
         rows: tokens per program.
         columns: output features (weight rows) per program.
         inner: elements of the contracted dimension per pipeline step.
-        warps: warps per program.
+        warps: warps per program that multiply.
         stages: depth of the software pipeline.
         swapped: weight rows on the MMA's M side; for few tokens.
         group: row tiles that share a weight tile while it is in L2.
@@ -131,10 +140,11 @@ class Tile:
                 "a specialized tile comes through descriptors, is not swapped and has whole sums"
             )
         fewest, most = _PARTS
-        if len(self.parts) > MOST_PARTS or self.parts[-1] < fewest or self.parts[0] > most:
+        fit = len(self.parts) <= MOST_PARTS and self.parts[-1] >= fewest and self.parts[0] <= most
+        if not fit or self.columns > _MOST_SPECIALIZED_COLUMNS:
             raise ValueError(
-                f"a specialized tile's columns must be the sum of at most {MOST_PARTS} powers of two "
-                f"from {fewest} to {most}, got {self.columns}"
+                f"a specialized tile's columns must be at most {_MOST_SPECIALIZED_COLUMNS}, and the sum "
+                f"of at most {MOST_PARTS} powers of two from {fewest} to {most}, got {self.columns}"
             )
         if self.warps not in (4, 8) or self.rows != self.warps * _ROWS_OF_A_WARP:
             raise ValueError(
@@ -181,11 +191,12 @@ class Tile:
         """
         operands = (self.rows + products * self.columns) * self.inner * itemsize * self.stages
         if self.is_streamed:
-            # Sums over warps; the operands never leave the registers.
-            return products * self.rows * self.columns * self.warps * 4
+            # The operands never leave the registers.
+            return products * self.rows * self.columns * self.warps * 4 + _FOLDING_BYTES
         if self.specialized:
             # While one tile is stored the next one's operands arrive: the room is beside theirs.
-            return operands + self.rows * self.parts[0] * itemsize + _BARRIER_BYTES
+            scratch = self.rows * self.parts[0] * itemsize
+            return operands + scratch + _RING_BARRIER_BYTES * self.stages + _BARRIER_BYTES
         # After the loop the same memory turns one float32 result into the order of its stores.
         return max(operands, self.rows * self.columns * 4) + _BARRIER_BYTES
 

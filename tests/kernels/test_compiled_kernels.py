@@ -80,6 +80,20 @@ def test_shared_memory_fits(variants: list[Facts]) -> None:
     )
 
 
+def test_shared_memory_is_what_the_tile_says_at_most(variants: list[Facts]) -> None:
+    """A plan is fitted to a device by it."""
+    tiled = [each for each in variants if each["planned_shared_bytes"] is not None]
+    assert tiled
+    assert not offenders(tiled, lambda each: each["shared_bytes"] > each["planned_shared_bytes"])
+
+
+def test_a_buffer_is_handed_back_by_all_who_read_it(variants: list[Facts]) -> None:
+    """One thread arrives at the barrier; before it, all of its warps must have read the buffer."""
+    specialized = [each for each in variants if each["kernel"] == "swiglu_gate_up_specialized"]
+    assert specialized
+    assert not offenders(specialized, lambda each: each["lone_arrivals"] > 0)
+
+
 def test_products_use_tensor_cores_except_in_fp32(variants: list[Facts]) -> None:
     """In fp32 they would be tf32's, which is off by 1e-3 (triton#8654)."""
     products = [each for each in variants if each["kernel"] in BY_TENSOR_CORES]

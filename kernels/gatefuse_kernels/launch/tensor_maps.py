@@ -51,7 +51,9 @@ class TensorMaps:
     """What one compiled kernel is given for its matrices: a map of each place and shape."""
 
     def __init__(
-        self, encode: Callable[[TensorDescriptor, Any], list[object]], forms: Sequence[Any]
+        self,
+        encode: Callable[[TensorDescriptor | GluonDescriptor, Any], list[object]],
+        forms: Sequence[Any],
     ) -> None:
         """Hold none yet.
 

@@ -23,7 +23,7 @@ from math import log2
 
 from gatefuse_kernels.plan.algorithm import Algorithm, Plan
 from gatefuse_kernels.plan.device import DeviceProfile
-from gatefuse_kernels.plan.fitting import is_aligned
+from gatefuse_kernels.plan.fitting import GATE_UP_PRODUCTS, fitted, is_aligned
 from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.rule_tiles import UNALIGNED
 from gatefuse_kernels.plan.rules import (
@@ -34,7 +34,8 @@ from gatefuse_kernels.plan.rules import (
     two_launch_by_rule,
 )
 from gatefuse_kernels.plan.shipped_tables import table_of_generation
-from gatefuse_kernels.plan.table import Entry, PlanTable
+from gatefuse_kernels.plan.table import Entry, MeasuredClass, PlanTable
+from gatefuse_kernels.plan.waves import COLUMNS, in_even_waves
 from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, check_rows
 
 _NEAR = 1.0
@@ -97,8 +98,18 @@ def shipped(dtype: DType, device: DeviceProfile) -> tuple[Plan, ...]:
     """Every plan that can be chosen without a table of one's own; that for unaligned widths last."""
     unaligned = Plan(Algorithm.TWO_LAUNCH, UNALIGNED, UNALIGNED, "rows that start on any byte")
     entries = _measured(table_of_generation(device), dtype, device)
-    measured = (plan for entry in entries for plan in entry.plans)
-    return (*dict.fromkeys((*measured, *tiles_by_rule(dtype, device))), unaligned)
+    measured = [plan for entry in entries for plan in entry.plans]
+    lent = (each for plan in measured for each in _lent(plan, dtype, device))
+    return (*dict.fromkeys((*measured, *lent, *tiles_by_rule(dtype, device))), unaligned)
+
+
+def _lent(plan: Plan, dtype: DType, device: DeviceProfile) -> Iterator[Plan]:
+    """What `_in_even_waves` can make of a plan."""
+    tile = plan.gate_up
+    if tile is not None and tile.specialized:
+        for columns in COLUMNS:
+            lent = fitted(replace(tile, columns=columns), GATE_UP_PRODUCTS, dtype, device)
+            yield replace(plan, gate_up=lent)
 
 
 def _applied(
@@ -108,6 +119,8 @@ def _applied(
     if not is_aligned(shape, dtype):
         return
     for source in (table, table_of_generation(device)):
+        if source is None:
+            continue
         # min() takes the first of equals: entries of this very type come first.
         entry = min(
             _measured(source, dtype, device),
@@ -117,7 +130,28 @@ def _applied(
         if entry is None or max(_octaves(entry.shape, shape)) > _NEAR:
             continue
         is_exact = entry.shape == shape
-        yield entry if is_exact else _for_another_shape(entry, shape, dtype, device)
+        applied = entry if is_exact else _for_another_shape(entry, shape, dtype, device)
+        # Its columns suit these very widths on so many multiprocessors, and no others.
+        is_measured = is_exact and source.multiprocessors == device.multiprocessors
+        yield applied if is_measured else _in_even_waves(applied, shape, dtype, device)
+
+
+def _in_even_waves(entry: Entry, shape: MlpShape, dtype: DType, device: DeviceProfile) -> Entry:
+    """The entry's plans with specialised tiles whose columns suit this shape on this device.
+
+    The deterministic plan is left as it is: it is one for all row counts, and has no waves to fit.
+    """
+
+    def refitted(item: MeasuredClass) -> MeasuredClass:
+        tile = item.plan.gate_up
+        if tile is None or not tile.specialized:
+            return item
+        even = in_even_waves(tile, item.up_to, shape.intermediate, dtype, device)
+        reason = f"{even.columns} columns for {device.multiprocessors} multiprocessors"
+        plan = replace(item.plan, gate_up=even, reason=f"{reason}; {item.plan.reason}")
+        return replace(item, plan=plan)
+
+    return replace(entry, classes=tuple(map(refitted, entry.classes)))
 
 
 def _measured(table: PlanTable | None, dtype: DType, device: DeviceProfile) -> Iterator[Entry]:

@@ -9,8 +9,8 @@ from gatefuse_kernels.tile import Tile
 
 GATE_UP_PRODUCTS, DOWN_PRODUCTS = 2, 1
 
-_WITH_WARPGROUPS = (9, 0)
-"""Capability with the products of Hopper's warpgroups (wgmma); no other has them."""
+_WITH_WGMMA = (9, 0)
+"""Capability with the products of Hopper's warpgroups; no other has them."""
 
 _VECTOR_BYTES = 16
 _HIDDEN_BY = 3
@@ -42,7 +42,7 @@ def tile_fits(tile: Tile, products: int, dtype: DType, device: DeviceProfile) ->
     """Whether one program fits a multiprocessor's shared memory, and has its instructions."""
     if tile.descriptors and (device.capability < (9, 0) or dtype is DType.FP32):
         return False
-    if tile.specialized and device.capability != _WITH_WARPGROUPS:
+    if tile.specialized and device.capability != _WITH_WGMMA:
         return False
     return tile.shared_bytes(products, dtype.itemsize) <= device.shared_bytes_per_block
 

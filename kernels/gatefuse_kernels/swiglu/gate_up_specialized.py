@@ -28,6 +28,7 @@ from gatefuse_kernels.plan.device import DeviceProfile
 from gatefuse_kernels.shapes import DType
 from gatefuse_kernels.swiglu.overlap import let_down_start
 from gatefuse_kernels.swiglu.specialized_warps import fetch, multiply, together
+from gatefuse_kernels.swiglu.variants import gate_up_constants
 from gatefuse_kernels.tile import MOST_PARTS
 from gatefuse_kernels.weights.packed import MlpWeights
 
@@ -146,17 +147,9 @@ class GateUpSpecialized:
         self._variant = Variant(
             swiglu_gate_up_specialized,
             {
-                "HIDDEN": hidden,
-                "INTERMEDIATE": intermediate,
-                "ACTIVATION": weights.activation.value,
-                "BLOCK_ROWS": tile.rows,
-                "BLOCK_COLUMNS": tile.columns,
-                "BLOCK_INNER": tile.inner,
+                **gate_up_constants(weights, tile, overlap),
                 "PARTS": tile.parts,
-                "GROUP": tile.group,
                 "STAGES": tile.stages,
-                "STARTS_EARLY": overlap is Overlap.EARLY,
-                "STARTS_LATE": overlap is Overlap.LATE,
             },
             num_warps=tile.warps,
         )

@@ -1,7 +1,10 @@
 """What the warps of a specialized program do: one fetches, the others multiply. In Gluon.
 
 They meet at two barriers for each buffer of the ring: `full`, which the copies complete, and `empty`, at
-which those that multiply arrive once they have read it.
+which those that multiply arrive once they have read it. One thread arrives for all of them: the compiler
+has them wait for each other first (`test_compiled_kernels.py` looks). Products of one step stay in flight
+while the next one's buffer is waited for, and so a buffer is handed back a step later: with a ring of one
+buffer, both sides would wait for ever.
 """
 
 from triton.experimental.gluon import language as gl

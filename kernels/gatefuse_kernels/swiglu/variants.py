@@ -12,14 +12,18 @@ def gate_up_variant(
 
     `more` are constants of this kernel alone.
     """
-    constants = {
+    constants = {**gate_up_constants(weights, tile, overlap), "SWAPPED": tile.swapped, **more}
+    return Variant(kernel, constants, num_warps=tile.warps, num_stages=tile.stages)
+
+
+def gate_up_constants(weights: MlpWeights, tile: Tile, overlap: Overlap) -> dict[str, object]:
+    """What all gate_up kernels for tensor cores are told."""
+    return {
         **_of_tile(weights, tile),
         "ACTIVATION": weights.activation.value,
         "STARTS_EARLY": overlap is Overlap.EARLY,
         "STARTS_LATE": overlap is Overlap.LATE,
-        **more,
     }
-    return Variant(kernel, constants, num_warps=tile.warps, num_stages=tile.stages)
 
 
 def down_variant(kernel: Kernel, weights: MlpWeights, tile: Tile, overlap: Overlap) -> Variant:
@@ -27,6 +31,7 @@ def down_variant(kernel: Kernel, weights: MlpWeights, tile: Tile, overlap: Overl
     is_overlapped = overlap is not Overlap.NONE
     constants = {
         **_of_tile(weights, tile),
+        "SWAPPED": tile.swapped,
         "SPLITS": tile.splits,
         "IS_OVERLAPPED": is_overlapped,
     }
@@ -46,6 +51,5 @@ def _of_tile(weights: MlpWeights, tile: Tile) -> dict[str, object]:
         "BLOCK_ROWS": tile.rows,
         "BLOCK_COLUMNS": tile.columns,
         "BLOCK_INNER": tile.inner,
-        "SWAPPED": tile.swapped,
         "GROUP": tile.group,
     }

@@ -8,6 +8,7 @@ from itertools import product
 from gatefuse_kernels.plan import DeviceProfile, Tile
 from gatefuse_kernels.plan.fitting import DOWN_PRODUCTS, GATE_UP_PRODUCTS, tile_fits
 from gatefuse_kernels.plan.sharing import shares, side_by_side
+from gatefuse_kernels.plan.waves import COLUMNS, wave_time
 from gatefuse_kernels.shapes import DType, MlpShape
 from gatefuse_kernels.tile import BOX, STREAMED_ROWS
 
@@ -30,10 +31,8 @@ _BUSY = 0.4
 _SPECIALIZED_ROWS = 64
 """With fewer the copy engine fills most of a tile with zeros, which holds up what it fetches."""
 
-_SPECIALIZED_COLUMNS = range(32, 129, 16)
-
-_NEARLY = 1.1
-"""Waves whose time, by their columns, is within so much of the least are worth timing."""
+_NEARLY = 1.15
+"""Columns whose waves should take no more than so many times the least are worth timing."""
 
 _FILLED = 0.75
 """Share of the multiprocessors for which split sums should have a program."""
@@ -176,21 +175,17 @@ def _streamed(size: LaunchSize) -> Iterator[Tile]:
 
 
 def _specialized(size: LaunchSize) -> Iterator[Tile]:
-    """Tiles whose fetching is a warp's own, of columns that make even waves: a program each multiprocessor."""
+    """Tiles whose fetching is a warp's own, of columns that make even waves."""
     if size.products != GATE_UP_PRODUCTS or size.rows < _SPECIALIZED_ROWS:
         return
-    rows, warps = (64, 4) if size.rows <= 64 else (128, 8)
+    rows, warps = (64, 4) if size.rows == _SPECIALIZED_ROWS else (128, 8)
     tiles = [
         Tile(rows, columns, inner, warps, 3, False, descriptors=True, specialized=True)
-        for columns, inner in product(_SPECIALIZED_COLUMNS, (64, 128))
+        for columns, inner in product(COLUMNS, (64, 128))
     ]
-
-    def waves(tile: Tile) -> int:
-        programs = tile.programs(size.rows, size.columns)
-        return -(-programs // size.device.multiprocessors) * tile.columns
-
-    most = _NEARLY * min(map(waves, tiles))
-    for tile in (each for each in tiles if waves(each) <= most):
+    where = size.rows, size.columns, size.device.multiprocessors
+    most = _NEARLY * min(wave_time(tile, *where) for tile in tiles)
+    for tile in (each for each in tiles if wave_time(each, *where) <= most):
         depths = [deep for stages in range(3, 9) if size.fits(deep := replace(tile, stages=stages))]
         yield from dict.fromkeys(depths[:1] + depths[-1:])
 

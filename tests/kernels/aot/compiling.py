@@ -13,7 +13,8 @@ def compile_job(job: Job) -> list[Facts]:
     """Compile all that the job launches."""
     with compiling_for(job.capability) as compiled:
         LAUNCHES[job.kernel](job)
+    planned = job.planned_shared_bytes
     return [
-        facts_of(str(job), kernel, job.capability, job.dtype.value, job.is_aligned, made)
+        facts_of(str(job), kernel, job.capability, job.dtype.value, job.is_aligned, made, planned)
         for kernel, made in compiled
     ]

@@ -30,6 +30,8 @@ class Facts:
         registers: per thread.
         stack_bytes: per thread; spilled registers show here.
         shared_bytes: per program.
+        planned_shared_bytes: the most by its tile; None without one.
+        lone_arrivals: at a barrier in shared memory, without a synchronisation of the warps just before.
         tensor_cores: instructions of any generation.
         wgmma: those of Hopper.
         copied_bytes: sizes of the asynchronous copies into shared memory.
@@ -52,6 +54,8 @@ class Facts:
     registers: int
     stack_bytes: int
     shared_bytes: int
+    planned_shared_bytes: int | None
+    lone_arrivals: int
     tensor_cores: int
     wgmma: int
     copied_bytes: tuple[int, ...]
@@ -70,7 +74,15 @@ class Facts:
         return asdict(self)
 
 
-def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, made: Any) -> Facts:
+def facts_of(
+    job: str,
+    kernel: str,
+    capability: int,
+    dtype: str,
+    aligned: bool,
+    made: Any,
+    planned_shared_bytes: int | None = None,
+) -> Facts:
     """Read a compiled kernel."""
     ptx = made.asm["ptx"]
     resources = resources_of(made)
@@ -87,6 +99,8 @@ def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, 
         registers=resources.registers,
         stack_bytes=resources.stack_bytes,
         shared_bytes=resources.shared_bytes,
+        planned_shared_bytes=planned_shared_bytes,
+        lone_arrivals=_lone_arrivals(ptx),
         tensor_cores=len(_TENSOR_CORES.findall(ptx)),
         wgmma=ptx.count("wgmma.mma_async"),
         copied_bytes=tuple(sorted({int(size, 16) for size in _ASYNC_COPY.findall(ptx)})),
@@ -100,3 +114,14 @@ def facts_of(job: str, kernel: str, capability: int, dtype: str, aligned: bool, 
         unhinted_after_wait=sum(_READ_ONCE not in read for read in late),
         float64=len(re.findall(r"\.f64\b", ptx)),
     )
+
+
+def _lone_arrivals(ptx: str) -> int:
+    """A thread arrives for all warps of a partition, so all must have got there.
+
+    Between the two stands at most what tells that thread from the others.
+    """
+    lines = (line.strip() for line in ptx.splitlines())
+    code = [line for line in lines if line and not line.startswith(("//", ".loc", ".file"))]
+    places = [at for at, line in enumerate(code) if "mbarrier.arrive.shared" in line]
+    return sum(not any("bar.sync" in line for line in code[at - 2 : at]) for at in places)

@@ -61,6 +61,14 @@ class Job:
         """A device of the architecture."""
         return devices_of(self.capability)[0]
 
+    @property
+    def planned_shared_bytes(self) -> int | None:
+        """The most shared memory that the tile says a program takes."""
+        products = {"gate_up": 2, "down": 1}.get(self.kernel)
+        if self.tile is None or products is None:
+            return None
+        return self.tile.shared_bytes(products, self.dtype.itemsize)
+
     def __str__(self) -> str:
         words = [self.kernel, f"sm_{self.capability}", self.dtype, str(self.shape), self.activation]
         if self.tile is None:

@@ -39,6 +39,9 @@ FORCED = {
         Overlap.LATE,
     ),
     "specialized": _two_launch(_SPECIALIZED, _DESCRIBED, Overlap.LATE),
+    "two_warpgroups": _two_launch(
+        replace(_SPECIALIZED, rows=128, columns=96, warps=8), _DESCRIBED, Overlap.EARLY
+    ),
     "fused_gate_up": Plan(Algorithm.FUSED_GATE_UP, _SWAPPED, None, "a test's"),
     "library": Plan(Algorithm.LIBRARY, None, None, "a test's"),
 }

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from gatefuse_kernels.launch import tensor_maps
@@ -77,3 +79,13 @@ def test_what_triton_is_given_is_a_descriptor_of_the_matrix() -> None:
     assert number == 5
     assert (given.base, given.shape, given.strides) == (x, [3, 16], [16, 1])
     assert given.block_shape == [4, 8]
+
+
+def test_a_matrix_for_gluon_is_described_with_its_layout() -> None:
+    stacked = torch.zeros(2, 32, 64, dtype=torch.bfloat16)
+    layout = gl.NVMMASharedLayout.get_default_for([2, 16, 64], gl.bfloat16)
+    [given] = described([TiledMatrix(stacked, (2, 16, 64), layout)])
+    assert isinstance(given, GluonDescriptor)
+    assert (given.base is stacked, given.layout) == (True, layout)
+    assert (given.shape, given.strides) == ([2, 32, 64], [2048, 64, 1])
+    assert given.block_shape == [2, 16, 64]

@@ -135,6 +135,33 @@ def test_a_near_shape_borrows_and_a_far_one_follows_rules() -> None:
     assert plan.choose(SHAPE, 16, DType.BF16, L40S).reason.startswith("not measured")
 
 
+def _specialized(shape: MlpShape, rows: int, device: DeviceProfile = H200) -> Tile:
+    tile = plan.choose(shape, rows, DType.BF16, device).gate_up
+    assert tile is not None
+    assert tile.specialized
+    return tile
+
+
+def test_a_borrowed_specialized_tile_has_columns_for_even_waves() -> None:
+    """96 columns are one wave of 132 for 6144, and two, the second almost empty, for 8192."""
+    assert _specialized(SMALL, 256).columns == 96
+    for hidden in (2048, 3072):
+        assert _specialized(MlpShape(hidden, 8192), 256).columns == 128
+        assert _specialized(MlpShape(hidden, 8192), 128).columns == 64
+    assert _specialized(SHAPE, 64).columns == 112
+    assert _specialized(MlpShape(4096, 16384), 64).columns == 128
+
+
+def test_a_specialized_tile_suits_a_sibling_with_fewer_multiprocessors() -> None:
+    sibling = KNOWN_DEVICES["nvidia-h100-pcie"]
+    chosen = plan.choose(SMALL, 256, DType.BF16, sibling)
+    assert _specialized(SMALL, 256, sibling).columns == 112
+    assert chosen.reason.startswith("112 columns for 114 multiprocessors; ")
+    # As many multiprocessors, under another name: as it was measured.
+    twin = KNOWN_DEVICES["nvidia-h100-80gb-hbm3"]
+    assert plan.choose(SMALL, 256, DType.BF16, twin) == plan.choose(SMALL, 256, DType.BF16, H200)
+
+
 def test_where_nobody_measured_our_kernels_multiply_many_rows() -> None:
     """A library would round gate and up on their way; where arithmetic takes the time it is told."""
     few, many = (plan.choose(SHAPE, rows, DType.BF16, L40S) for rows in (419, 420))

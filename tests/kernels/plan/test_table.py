@@ -128,7 +128,7 @@ CLASSES = ("entries", 0, "classes")
         (
             (*CLASSES, 0, "gate_up"),
             {**TILE, "columns": 120, "swapped": False, "descriptors": True, "specialized": True},
-            "gate_up: a specialized tile's columns must be the sum of at most 3 powers of two",
+            "gate_up: a specialized tile's columns must be at most 208, and the sum of at most 3",
         ),
         ((*CLASSES, 0, "gate_up", "swapped"), 1, "gate_up: swapped must not be 1"),
         ((*CLASSES, 0, "gate_up", "colour"), 1, "gate_up: unknown key colour"),
