@@ -24,5 +24,9 @@ _CLIENTS_REGION = re.compile(r"gatefuse-[0-9]+-[0-9a-f]{32}")
 
 
 def is_clients_region(name: str) -> bool:
-    """Whether our own client made a region: it takes the object's name away only when it is done with the memory."""
+    """Whether our own client made a region.
+
+    It holds a lock on the object (`flock`) as long as it may use the memory, and takes the object's name away when it
+    is done with it. The object bears the region's name.
+    """
     return _CLIENTS_REGION.fullmatch(name) is not None

@@ -378,18 +378,25 @@ def test_our_clients_leave_no_region_at_the_server(service: Service, clients: li
     assert not clients[0].get_system_shared_memory_status().regions
 
 
+@pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_a_process_that_ends_without_a_word_leaves_no_region(
-    service: Service, clients: list[Client]
+    service: Service, clients: list[Client], end: str
 ) -> None:
     program = f"""
-import gatefuse, numpy as np
+import gatefuse, os, signal, numpy as np
 a = np.ones((1000, 100), np.float32)
 client = gatefuse.Client({service.url!r})
 client.infer("gate", {{"a": a, "b": a}})
+print(os.getpid(), flush=True)
+{end}
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == (0 if end == "pass" else -signal.SIGKILL)
     wait_until(
         lambda: not clients[0].get_system_shared_memory_status().regions,
         10,
         "the region is dropped",
     )
+    assert not list(Path("/dev/shm").glob(f"gatefuse-{ended.stdout.strip()}-*"))

@@ -7,6 +7,7 @@ server may still be reading or writing it.
 
 from __future__ import annotations
 
+import fcntl
 import math
 import mmap
 import os
@@ -30,7 +31,11 @@ _ALIGNMENT_BYTES = 256
 
 
 class Region:
-    """A fresh shared-memory object, mapped; it is gone when the process ends, unless that was killed."""
+    """A fresh shared-memory object, mapped; it is gone when the process ends.
+
+    It is locked by `flock` as long as this object lives. When the process is killed the kernel gives the lock back, and
+    the server, which then gets it, takes away what is left. A forked child that lives on keeps it.
+    """
 
     def __init__(self, byte_size: int) -> None:
         """Raises OSError where there is no room for so much."""
@@ -38,14 +43,13 @@ class Region:
         self.byte_size = byte_size
         path = f"/dev/shm/{self.name}"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        weakref.finalize(self, os.close, fd)
         # One of multiprocessing's: its children end without what the interpreter does at its end.
         self.unlink = Finalize(self, _unlink, args=(path, os.getpid()), exitpriority=10)
-        try:
-            # A page that cannot be had later would end the process by a signal.
-            os.posix_fallocate(fd, 0, byte_size)
-            self.view = memoryview(mmap.mmap(fd, byte_size))
-        finally:
-            os.close(fd)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A page that cannot be had later would end the process by a signal.
+        os.posix_fallocate(fd, 0, byte_size)
+        self.view = memoryview(mmap.mmap(fd, byte_size))
 
     def registration(self) -> pb.SystemSharedMemoryRegisterRequest:
         """The request that tells a server of it."""

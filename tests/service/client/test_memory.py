@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +118,41 @@ def test_a_forked_child_leaves_its_parents_memory(monkeypatch: pytest.MonkeyPatc
     region.unlink()  # as the child does when it ends
     assert _path(region).exists()
     _path(region).unlink()
+
+
+def test_the_lock_goes_with_the_process_however_it_ends() -> None:
+    program = """
+import os, signal
+from gatefuse.client.memory import Region
+region = Region(2**20)
+print(region.name, flush=True)
+input()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout
+        path = Path("/dev/shm") / client.stdout.readline().strip()
+        try:
+            with path.open("rb") as file:
+                with pytest.raises(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                client.communicate("\n", timeout=30)
+                assert client.returncode == -signal.SIGKILL
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            path.unlink()
+
+
+def test_a_region_that_is_gone_holds_no_descriptor() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    region = Region(2**20)
+    path = _path(region)
+    del region
+    gc.collect()
+    assert not path.exists()
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 def test_no_room() -> None:

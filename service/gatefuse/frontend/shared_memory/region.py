@@ -5,6 +5,7 @@ any time, and what touches a mapping beyond its end is killed by SIGBUS. The ker
 memcpy does.
 """
 
+import fcntl
 import os
 import stat
 import weakref
@@ -45,7 +46,21 @@ class SystemRegion:
     @property
     def is_abandoned(self) -> bool:
         """Whether it was our own client's, and the client has ended, or is done with it, and did not say so."""
-        return is_clients_region(self.name) and os.fstat(self.fd).st_nlink == 0
+        if not is_clients_region(self.name):
+            return False
+        return os.fstat(self.fd).st_nlink == 0 or _has_no_owner(self.fd)
+
+    def take_away(self) -> None:
+        """Frees the memory of an abandoned region, as far as nobody has it open: what a killed client left.
+
+        Only an object that bears the region's own name, as our client's do: a key is whatever somebody said.
+        """
+        path = f"{SHM_FOLDER}/{self.name}"
+        try:
+            if os.path.samestat(os.lstat(path), os.fstat(self.fd)):
+                os.unlink(path)
+        except OSError:
+            return  # gone, or another user's
 
     def read_into(self, start: int, target: memoryview) -> None:
         """Fills `target` with the bytes from `start` on.
@@ -144,13 +159,22 @@ def open_registered(registration: "Registration") -> SystemRegion:
     return SystemRegion(registration.name, fd, registration.offset, registration.byte_size)
 
 
-def is_there(registration: "Registration") -> bool:
-    """Whether the object that was registered still has its name."""
+def take_away_if_abandoned(registration: "Registration") -> bool:
+    """Whether the object of our own client has lost its name or its owner; without an owner it loses its name."""
     try:
         found = os.stat(f"{SHM_FOLDER}/{_object_name(registration.key)}", follow_symlinks=False)
     except OSError:
-        return False
-    return (found.st_dev, found.st_ino) == registration.identity
+        return True
+    if (found.st_dev, found.st_ino) != registration.identity:
+        return True
+    try:
+        region = open_registered(registration)
+    except InvalidRequest:
+        return False  # it is there, and will be looked at again
+    is_abandoned = region.is_abandoned
+    if is_abandoned:
+        region.take_away()
+    return is_abandoned
 
 
 def inspect(key: str, offset: int, byte_size: int) -> tuple[int, int]:
@@ -173,6 +197,16 @@ def inspect(key: str, offset: int, byte_size: int) -> tuple[int, int]:
             f"object, which has {found.st_size} bytes",
         )
     return found.st_dev, found.st_ino
+
+
+def _has_no_owner(fd: int) -> bool:
+    """Whether nobody holds the lock that our own client holds on an object until it ends, however it does."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return True
 
 
 def _open(key: str) -> int:

@@ -10,8 +10,8 @@ from gatefuse.frontend.shared_memory.region import (
     Region,
     RegionSlice,
     SystemRegion,
-    is_there,
     open_registered,
+    take_away_if_abandoned,
 )
 from gatefuse.frontend.shared_memory.registry import Registration, Registry, Version
 from gatefuse.protocol_words import is_clients_region, not_registered
@@ -69,16 +69,17 @@ class Regions:
         for name, (version, region) in tuple(self._open.items()):
             if isinstance(region, SystemRegion) and region.is_abandoned:
                 self.registry.remove(name)
+                region.take_away()
             if self.registry.version(name) != version:
                 del self._open[name]
         for name, (version, registration) in tuple(islice(self._unused.items(), _LOOKED_AT)):
             del self._unused[name]
             if name in self._open or self.registry.version(name) != version:
                 continue
-            if is_there(registration):
-                self._unused[name] = version, registration
-            else:
+            if take_away_if_abandoned(registration):
                 self.registry.remove(name)
+            else:
+                self._unused[name] = version, registration
 
     def _note(self, registration: Registration) -> None:
         if not is_clients_region(registration.name) or registration.on_gpu:

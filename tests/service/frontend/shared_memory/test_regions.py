@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -28,12 +29,18 @@ SIZE = 10_007  # no multiple of a page
 
 
 class Shm:
-    """A shared-memory object of the test's own."""
+    """A shared-memory object of the test's own, locked as our client locks its."""
 
-    def __init__(self, size: int = SIZE) -> None:
-        self.key = f"/gatefuse-test-{os.getpid()}-{os.urandom(4).hex()}"
+    def __init__(self, size: int = SIZE, key: str = "") -> None:
+        self.key = key or f"/gatefuse-test-{os.getpid()}-{os.urandom(4).hex()}"
         self.path = Path("/dev/shm") / self.key[1:]
         self.path.write_bytes(bytes(range(256)) * (size // 256) + bytes(size % 256))
+        self._owner = self.path.open("rb")
+        fcntl.flock(self._owner, fcntl.LOCK_EX)
+
+    def die(self) -> None:
+        """As when the client is killed: the lock is gone, the object is there."""
+        self._owner.close()
 
     def registration(self, name: str = "r", offset: int = 0, size: int = SIZE) -> Registration:
         return Registration(name, size, self.key, offset, inspect(self.key, offset, size))
@@ -43,6 +50,7 @@ class Shm:
 def shm() -> Iterator[Shm]:
     made = Shm()
     yield made
+    made.die()
     made.path.unlink(missing_ok=True)
 
 
@@ -152,6 +160,7 @@ def test_sizes_beyond_the_object_are_refused(shm: Shm, offset: int, size: int) -
 
 def test_another_object_of_the_same_key_is_not_the_region(shm: Shm, regions: Regions) -> None:
     other = Shm()
+    other.die()
     regions.registry.add(shm.registration())
     other.path.rename(shm.path)
     with pytest.raises(InvalidRequest, match="another shared memory object"):
@@ -270,6 +279,55 @@ def test_what_was_registered_and_never_used_is_dropped_too(
     shm.path.unlink()
     regions.sweep()
     assert (registry.get(name) is not None) is is_left
+
+
+@pytest.fixture
+def clients() -> Iterator[Shm]:
+    """An object under the name that our own client would give it."""
+    made = Shm(key=f"/gatefuse-12-{os.urandom(16).hex()}")
+    yield made
+    made.die()
+    made.path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("is_used", [False, True], ids=["never used", "used"])
+def test_what_a_killed_client_left_is_taken_away(
+    clients: Shm, regions: Regions, is_used: bool
+) -> None:
+    name = clients.key[1:]
+    regions.add(clients.registration(name))
+    fd = _fd_of(regions, name) if is_used else -1
+    regions.sweep()
+    assert regions.registry.get(name)
+    clients.die()
+    regions.sweep()
+    gc.collect()
+    assert regions.registry.get(name) is None
+    assert not clients.path.exists()
+    assert not _is_open(fd)
+
+
+@pytest.mark.parametrize("is_used", [False, True], ids=["never used", "used"])
+def test_only_an_object_of_the_regions_own_name_is_taken_away(
+    shm: Shm, regions: Regions, is_used: bool
+) -> None:
+    """Whoever reaches the port chooses the name and the key: that must not delete other people's memory."""
+    regions.add(shm.registration(CLIENTS))
+    if is_used:
+        regions.find(CLIENTS)
+    shm.die()
+    regions.sweep()
+    assert regions.registry.get(CLIENTS) is None
+    assert shm.path.exists()
+
+
+def test_another_ones_region_needs_no_lock(shm: Shm, regions: Regions) -> None:
+    regions.add(shm.registration("rows"))
+    regions.find("rows")
+    shm.die()
+    regions.sweep()
+    assert regions.registry.get("rows")
+    assert shm.path.exists()
 
 
 def test_another_object_under_the_key_is_not_what_was_registered(
