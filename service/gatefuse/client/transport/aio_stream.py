@@ -21,7 +21,7 @@ from gatefuse.client.transport.asynchronous import AioTransport, run
 from gatefuse.client.transport.deadline import Deadline
 from gatefuse.client.transport.inference import Inference
 from gatefuse.client.transport.open_streams import OpenStreams, abandon_all
-from gatefuse.client.transport.pending import END_S, Pending, answer_of, broken
+from gatefuse.client.transport.pending import END_S, Pending, answer_of, broken, too_late
 from gatefuse.client.transport.retry import SILENCE, Failure
 from gatefuse.client.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call
 from gatefuse_protos import open_inference_pb2 as pb
@@ -62,8 +62,7 @@ class AioConnection:
             return await asyncio.wait_for(answer, deadline.left_s())
         except TimeoutError:
             self._waited_too_long(sent_s)
-            text = f"no answer on the stream within {deadline.timeout_s:g} s"
-            return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+            return too_late(deadline.timeout_s)
         finally:
             # What nobody waits for any more is not sent, nor kept.
             if self._pending.take(request_id) is not None:
@@ -236,6 +235,9 @@ class AioStream:
         if call.rpc is not MODEL_INFER:
             return await self._transport.answer_to(call, deadline)
         assert isinstance(call.request, pb.ModelInferRequest)
+        if deadline.has_passed:
+            # Looking up and registering took it all: a request sent now might even be answered.
+            return too_late(deadline.timeout_s)
         return await self._open().answer_to(call.request, deadline)
 
     def _open(self) -> AioConnection:

@@ -10,9 +10,8 @@ from contextlib import suppress
 
 import grpc
 
-from gatefuse.client.messages import InferenceError
 from gatefuse.client.transport.blocking import Transport
-from gatefuse.client.transport.pending import END_S, Pending, answer_of, broken
+from gatefuse.client.transport.pending import END_S, Pending, answer_of, broken, too_late
 from gatefuse.client.transport.retry import SILENCE, Failure
 from gatefuse.client.transport.rpcs import MODEL_INFER, MODEL_STREAM_INFER, Call
 from gatefuse.client.transport.waiter import Waiter, message_of
@@ -262,8 +261,7 @@ class Connection:
             if self.is_silent:
                 self._transport.stream_failed(self._endpoint, SILENCE)
             for waiter in expired:
-                text = f"no answer on the stream within {waiter.deadline.timeout_s:g} s"
-                waiter.fail(InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text))
+                waiter.fail(too_late(waiter.deadline.timeout_s))
 
     def _expired(self) -> list[Waiter] | None:
         """Waits for the next deadline; returns whose it was, None at the end of the call."""

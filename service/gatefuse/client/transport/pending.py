@@ -91,6 +91,12 @@ def answer_of(response: pb.ModelStreamInferResponse) -> pb.ModelInferResponse | 
     return InferenceError(_CODES.get(name, grpc.StatusCode.UNKNOWN), response.error_message)
 
 
+def too_late(timeout_s: float) -> InferenceError:
+    """Returns what one is told whose deadline has passed."""
+    text = f"no answer on the stream within {timeout_s:g} s"
+    return InferenceError(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+
+
 def broken(code: grpc.StatusCode, details: str | None) -> InferenceError:
     """Returns what those who waited on a stream that ended are told."""
     return InferenceError(code, f"the stream ended before the answer: {details or 'no details'}")

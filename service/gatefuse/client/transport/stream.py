@@ -16,6 +16,7 @@ from gatefuse.client.transport.blocking import Transport
 from gatefuse.client.transport.connection import Connection, in_callback
 from gatefuse.client.transport.inference import Inference
 from gatefuse.client.transport.open_streams import OpenStreams, abandon_all
+from gatefuse.client.transport.pending import too_late
 from gatefuse.client.transport.waiter import Waiter
 from gatefuse_protos import open_inference_pb2 as pb
 
@@ -88,6 +89,10 @@ class Stream:
             self._transport.deadline(timeout_s),
         )
         message = waiter.begin()
+        if waiter.deadline.has_passed:
+            # Looking up and registering took it all: a request sent now might even be answered.
+            waiter.fail(too_late(waiter.deadline.timeout_s))
+            return waiter.future
         try:
             self._send(waiter, message)
         except BaseException:
