@@ -8,9 +8,11 @@ The first of these that there is:
 4. its nearest entry, as in 2;
 5. the rules, which know no library.
 
-In 1 to 4 bf16 and fp16 stand for each other, each entry's own type first. The deterministic plan is
-looked for in the same order: an entry of one's own that has none leaves it to the shipped one, and
-that to the rules. Widths whose rows do not start on 16 bytes have one tile, whatever a table says.
+In 1 to 4 bf16 and fp16 stand for each other, each entry's own type first. Where an entry's shape or
+its number of multiprocessors is another, its specialised tiles get columns for even waves. The
+deterministic plan is looked for in the same order: an entry of one's own that has none leaves it to
+the shipped one, and that to the rules. Widths whose rows do not start on 16 bytes have one tile,
+whatever a table says.
 What a table of one's own holds must run on the device, or the table is refused; of a shipped one,
 whose device may be a sibling, entries that do not are passed over. Nothing is tuned while a request
 waits.
@@ -23,7 +25,7 @@ from math import log2
 
 from gatefuse_kernels.plan.algorithm import Algorithm, Plan
 from gatefuse_kernels.plan.device import DeviceProfile
-from gatefuse_kernels.plan.fitting import GATE_UP_PRODUCTS, fitted, is_aligned
+from gatefuse_kernels.plan.fitting import is_aligned
 from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.rule_tiles import UNALIGNED
 from gatefuse_kernels.plan.rules import (
@@ -35,7 +37,7 @@ from gatefuse_kernels.plan.rules import (
 )
 from gatefuse_kernels.plan.shipped_tables import table_of_generation
 from gatefuse_kernels.plan.table import Entry, MeasuredClass, PlanTable
-from gatefuse_kernels.plan.waves import COLUMNS, in_even_waves
+from gatefuse_kernels.plan.waves import in_even_waves, with_any_columns
 from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, check_rows
 
 _NEAR = 1.0
@@ -107,8 +109,7 @@ def _lent(plan: Plan, dtype: DType, device: DeviceProfile) -> Iterator[Plan]:
     """What `_in_even_waves` can make of a plan."""
     tile = plan.gate_up
     if tile is not None and tile.specialized:
-        for columns in COLUMNS:
-            lent = fitted(replace(tile, columns=columns), GATE_UP_PRODUCTS, dtype, device)
+        for lent in with_any_columns(tile, dtype, device):
             yield replace(plan, gate_up=lent)
 
 

@@ -14,7 +14,7 @@ from gatefuse_kernels.shapes import DType
 from gatefuse_kernels.tile import Tile
 
 COLUMNS = range(32, 129, 16)
-"""What is chosen from; more leave the sums too few registers."""
+"""What is chosen from, and timed; more leave the sums too few registers."""
 
 _TOKENS = 8
 """Rows of tokens that cost a tile as much as a column of gate and up: a narrow one fetches them more often."""
@@ -37,6 +37,13 @@ def wave_time(tile: Tile, rows: int, columns: int, processors: int) -> float:
 
 def in_even_waves(tile: Tile, rows: int, columns: int, dtype: DType, device: DeviceProfile) -> Tile:
     """The specialised tile with the columns that take the least at `rows` rows, the widest of equals."""
-    several = [replace(tile, columns=each) for each in reversed(COLUMNS)]
-    best = min(several, key=lambda each: wave_time(each, rows, columns, device.multiprocessors))
-    return fitted(best, GATE_UP_PRODUCTS, dtype, device)
+    return min(
+        with_any_columns(tile, dtype, device),
+        key=lambda each: wave_time(each, rows, columns, device.multiprocessors),
+    )
+
+
+def with_any_columns(tile: Tile, dtype: DType, device: DeviceProfile) -> tuple[Tile, ...]:
+    """All that `in_even_waves` can make of a specialised tile, from wide to narrow."""
+    several = (replace(tile, columns=columns) for columns in reversed(COLUMNS))
+    return tuple(fitted(each, GATE_UP_PRODUCTS, dtype, device) for each in several)

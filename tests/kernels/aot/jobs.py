@@ -8,6 +8,7 @@ from itertools import product
 
 from gatefuse_kernels import plan
 from gatefuse_kernels.plan import DeviceProfile, Overlap, Tile
+from gatefuse_kernels.plan.fitting import DOWN_PRODUCTS, GATE_UP_PRODUCTS
 from gatefuse_kernels.plan.textbook import textbook_tile
 from gatefuse_kernels.shapes import Activation, DType, MlpShape, Rounding
 
@@ -64,7 +65,7 @@ class Job:
     @property
     def planned_shared_bytes(self) -> int | None:
         """The most shared memory that the tile says a program takes."""
-        products = {"gate_up": 2, "down": 1}.get(self.kernel)
+        products = {"gate_up": GATE_UP_PRODUCTS, "down": DOWN_PRODUCTS}.get(self.kernel)
         if self.tile is None or products is None:
             return None
         return self.tile.shared_bytes(products, self.dtype.itemsize)

@@ -9,6 +9,7 @@ import fcntl
 import os
 import stat
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
@@ -43,24 +44,22 @@ class SystemRegion:
         """The name and the size."""
         return f"SystemRegion({self.name!r}, {self.byte_size} bytes)"
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether it was our own client's, and the client has ended, or is done with it, and did not say so."""
+    def take_away_if_abandoned(self) -> bool:
+        """Whether it was our own client's, and the client has ended, or is done with it, and did not say so.
+
+        What a killed client left loses its name, and its memory with the last who has it open. Only an object that
+        bears the region's own name does, as our client's do: a key is whatever somebody said.
+        """
         if not is_clients_region(self.name):
             return False
-        return os.fstat(self.fd).st_nlink == 0 or _has_no_owner(self.fd)
-
-    def take_away(self) -> None:
-        """Frees the memory of an abandoned region, as far as nobody has it open: what a killed client left.
-
-        Only an object that bears the region's own name, as our client's do: a key is whatever somebody said.
-        """
+        found = os.fstat(self.fd)
+        if found.st_nlink > 0 and not _has_no_owner(self.fd):
+            return False
         path = f"{SHM_FOLDER}/{self.name}"
-        try:
-            if os.path.samestat(os.lstat(path), os.fstat(self.fd)):
+        with suppress(OSError):  # gone, or another user's
+            if os.path.samestat(os.lstat(path), found):
                 os.unlink(path)
-        except OSError:
-            return  # gone, or another user's
+        return True
 
     def read_into(self, start: int, target: memoryview) -> None:
         """Fills `target` with the bytes from `start` on.
@@ -171,10 +170,7 @@ def take_away_if_abandoned(registration: "Registration") -> bool:
         region = open_registered(registration)
     except InvalidRequest:
         return False  # it is there, and will be looked at again
-    is_abandoned = region.is_abandoned
-    if is_abandoned:
-        region.take_away()
-    return is_abandoned
+    return region.take_away_if_abandoned()
 
 
 def inspect(key: str, offset: int, byte_size: int) -> tuple[int, int]:

@@ -67,9 +67,8 @@ class Regions:
         A request that uses a region keeps it open.
         """
         for name, (version, region) in tuple(self._open.items()):
-            if isinstance(region, SystemRegion) and region.is_abandoned:
+            if isinstance(region, SystemRegion) and region.take_away_if_abandoned():
                 self.registry.remove(name)
-                region.take_away()
             if self.registry.version(name) != version:
                 del self._open[name]
         for name, (version, registration) in tuple(islice(self._unused.items(), _LOOKED_AT)):
