@@ -12,7 +12,7 @@ from gatefuse_kernels.ledger import Ledger
 from gatefuse_kernels.mlp import check_call
 from gatefuse_kernels.plan import Algorithm, Plan, RowPlans, graph_buckets
 from gatefuse_kernels.reference import activate_
-from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, row_buckets
+from gatefuse_kernels.shapes import DType, MlpShape, row_buckets
 from gatefuse_kernels.traffic import KernelTraffic, helper_launch
 from gatefuse_kernels.weights.packed import MlpWeights
 from gatefuse_kernels.workspace import apart_rows, needs_apart_rows, temporary
@@ -20,7 +20,7 @@ from gatefuse_kernels.workspace import apart_rows, needs_apart_rows, temporary
 _Op = Callable[[], object]
 
 _VECTOR_BYTES = 16
-_LIBRARY = RowPlans((MAX_ROWS,), (Plan(Algorithm.LIBRARY, None, None, "the unfused baseline"),))
+_LIBRARY = RowPlans.of_one(Plan(Algorithm.LIBRARY, None, None, "the unfused baseline"))
 
 _EVERY_COUNT_UP_TO = 512
 """Row counts that `warm_up` runs and measures one by one (a fraction of a millisecond each)."""

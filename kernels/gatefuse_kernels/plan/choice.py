@@ -10,15 +10,15 @@ The first of these that there is:
 
 In 1 to 4 bf16 and fp16 stand for each other, each entry's own type first. Where an entry's shape or
 its number of multiprocessors is another, its specialised tiles get columns for even waves. The
-deterministic plan is looked for in the same order: an entry of one's own that has none leaves it to
-the shipped one, and that to the rules. Widths whose rows do not start on 16 bytes have one tile,
+deterministic plans are looked for in the same order: an entry of one's own that has none leaves them
+to the shipped one, and that to the rules. Widths whose rows do not start on 16 bytes have one tile,
 whatever a table says.
 What a table of one's own holds must run on the device, or the table is refused; of a shipped one,
 whose device may be a sibling, entries that do not are passed over. Nothing is tuned while a request
 waits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import log2
@@ -29,6 +29,7 @@ from gatefuse_kernels.plan.fitting import is_aligned
 from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.rule_tiles import UNALIGNED
 from gatefuse_kernels.plan.rules import (
+    DETERMINISTIC_ROWS,
     deterministic_by_rule,
     down_by_rule,
     plans_by_rule,
@@ -36,7 +37,8 @@ from gatefuse_kernels.plan.rules import (
     two_launch_by_rule,
 )
 from gatefuse_kernels.plan.shipped_tables import table_of_generation
-from gatefuse_kernels.plan.table import Entry, MeasuredClass, PlanTable
+from gatefuse_kernels.plan.summation import add_alike
+from gatefuse_kernels.plan.table import Entry, PlanTable
 from gatefuse_kernels.plan.waves import in_even_waves, with_any_columns
 from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, check_rows
 
@@ -59,8 +61,8 @@ def plans_for(
         shape: the MLP's widths.
         dtype: element type.
         device: the GPU.
-        deterministic: one plan for all row counts, under which a row's bits depend on nothing but
-            the row and the weights.
+        deterministic: plans that all add up in one order, under which a row's bits depend on
+            nothing but the row and the weights.
         table: measured by the caller on this device; goes before the shipped ones.
 
     Raises:
@@ -71,8 +73,7 @@ def plans_for(
     entries = _applied(shape, dtype, device, table)
     if deterministic:
         found = (entry.deterministic for entry in entries if entry.deterministic is not None)
-        plan = next(found, None) or deterministic_by_rule(shape, dtype, device)
-        return RowPlans((MAX_ROWS,), (plan,))
+        return next(found, None) or deterministic_by_rule(shape, dtype, device)
     entry = next(entries, None)
     return entry.row_plans() if entry else plans_by_rule(shape, dtype, device)
 
@@ -140,19 +141,28 @@ def _applied(
 def _in_even_waves(entry: Entry, shape: MlpShape, dtype: DType, device: DeviceProfile) -> Entry:
     """The entry's plans with specialised tiles whose columns suit this shape on this device.
 
-    The deterministic plan is left as it is: it is one for all row counts, and has no waves to fit.
+    How they add up does not depend on their columns.
     """
 
-    def refitted(item: MeasuredClass) -> MeasuredClass:
-        tile = item.plan.gate_up
+    def refitted(limit: int, plan: Plan) -> Plan:
+        tile = plan.gate_up
         if tile is None or not tile.specialized:
-            return item
-        even = in_even_waves(tile, item.up_to, shape.intermediate, dtype, device)
+            return plan
+        even = in_even_waves(tile, limit, shape.intermediate, dtype, device)
         reason = f"{even.columns} columns for {device.multiprocessors} multiprocessors"
-        plan = replace(item.plan, gate_up=even, reason=f"{reason}; {item.plan.reason}")
-        return replace(item, plan=plan)
+        return replace(plan, gate_up=even, reason=f"{reason}; {plan.reason}")
 
-    return replace(entry, classes=tuple(map(refitted, entry.classes)))
+    return _changed(entry, refitted)
+
+
+def _changed(entry: Entry, change: Callable[[int, Plan], Plan]) -> Entry:
+    """The entry with `change(limit, plan)` for each plan."""
+    fixed = entry.deterministic
+    return replace(
+        entry,
+        classes=tuple(replace(item, plan=change(item.up_to, item.plan)) for item in entry.classes),
+        deterministic=fixed and fixed.each(change),
+    )
 
 
 def _measured(table: PlanTable | None, dtype: DType, device: DeviceProfile) -> Iterator[Entry]:
@@ -178,10 +188,11 @@ def _for_another_shape(entry: Entry, shape: MlpShape, dtype: DType, device: Devi
     """The entry's plans, all in kernels of ours.
 
     What a library makes of another shape, and how exactly it adds up, nobody measured: its products
-    are done by rule.
+    are done by rule. Deterministic plans whose sums are cut at one place at the entry's widths and at
+    several at these are one plan: that of a few rows, where the mode should cost the least.
     """
 
-    def borrowed(plan: Plan, rows: int) -> Plan:
+    def borrowed(rows: int, plan: Plan) -> Plan:
         if plan.algorithm is Algorithm.LIBRARY:
             ours = two_launch_by_rule(shape, rows, dtype, device)
             return replace(ours, reason=f"the library at {entry.shape}; {ours.reason}")
@@ -192,10 +203,6 @@ def _for_another_shape(entry: Entry, shape: MlpShape, dtype: DType, device: Devi
         return replace(plan, reason=reason)
 
     fixed = entry.deterministic
-    return replace(
-        entry,
-        classes=tuple(
-            replace(item, plan=borrowed(item.plan, item.up_to)) for item in entry.classes
-        ),
-        deterministic=fixed and borrowed(fixed, MAX_ROWS),
-    )
+    if fixed is not None and not add_alike(fixed.plans, shape):
+        entry = replace(entry, deterministic=RowPlans.of_one(fixed.at(DETERMINISTIC_ROWS)))
+    return _changed(entry, borrowed)

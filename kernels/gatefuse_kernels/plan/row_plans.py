@@ -1,7 +1,8 @@
 """The plans of one MLP on one device, by row count."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from gatefuse_kernels.plan.algorithm import Plan
 from gatefuse_kernels.shapes import MAX_ROWS, check_max_rows
@@ -27,6 +28,16 @@ class RowPlans:
             raise ValueError(f"row limits {self.limits} must end at {MAX_ROWS}, one for each plan")
         if self.limits[0] < 1 or list(self.limits) != sorted(set(self.limits)):
             raise ValueError(f"row limits must be positive and ascend, got {self.limits}")
+
+    @classmethod
+    def of_one(cls, plan: Plan) -> "RowPlans":
+        """The same plan for every row count."""
+        return cls((MAX_ROWS,), (plan,))
+
+    def each(self, change: Callable[[int, Plan], Plan]) -> "RowPlans":
+        """The same classes, with `change(limit, plan)` for each plan."""
+        changed = map(change, self.limits, self.plans)
+        return replace(self, plans=tuple(changed))
 
     def at(self, rows: int) -> Plan:
         """The plan for `rows` in 1..MAX_ROWS."""

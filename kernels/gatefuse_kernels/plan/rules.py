@@ -20,7 +20,8 @@ from gatefuse_kernels.tile import Tile
 _BUSY = 0.75
 """Share of the multiprocessors that a launch should have a program for."""
 
-_DETERMINISTIC_ROWS = 64
+DETERMINISTIC_ROWS = 64
+"""Where one plan for all row counts should be fast."""
 
 
 def plans_by_rule(shape: MlpShape, dtype: DType, device: DeviceProfile) -> RowPlans:
@@ -37,18 +38,18 @@ def two_launch_by_rule(shape: MlpShape, rows: int, dtype: DType, device: DeviceP
     return _two_launch(shape, rows, dtype, device, _reason(shape, rows, dtype, device))
 
 
-def deterministic_by_rule(shape: MlpShape, dtype: DType, device: DeviceProfile) -> Plan:
-    """The one plan for every row count of an MLP that was measured nowhere.
+def deterministic_by_rule(shape: MlpShape, dtype: DType, device: DeviceProfile) -> RowPlans:
+    """One plan for every row count of an MLP that was measured nowhere.
 
     The tiles of 64 rows: a single row takes hardly longer than with smaller ones, for the weights'
     bytes take the time, and many rows have tiles of some size.
     """
-    rows = _DETERMINISTIC_ROWS
+    rows = DETERMINISTIC_ROWS
     if is_aligned(shape, dtype):
         reason = f"deterministic: the tiles of {rows} rows for every row count"
     else:
         reason = f"deterministic: {_odd(shape, dtype)}"
-    return _two_launch(shape, rows, dtype, device, reason)
+    return RowPlans.of_one(_two_launch(shape, rows, dtype, device, reason))
 
 
 def down_by_rule(shape: MlpShape, rows: int, dtype: DType, device: DeviceProfile) -> Tile:

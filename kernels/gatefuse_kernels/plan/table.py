@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from math import isfinite
 
 from gatefuse_kernels.errors import PlanTableError
-from gatefuse_kernels.plan.algorithm import Algorithm, Plan
+from gatefuse_kernels.plan.algorithm import Plan
 from gatefuse_kernels.plan.device import DeviceProfile
 from gatefuse_kernels.plan.fitting import fits
 from gatefuse_kernels.plan.row_plans import RowPlans
+from gatefuse_kernels.plan.summation import check_deterministic
 from gatefuse_kernels.shapes import DType, MlpShape
 
 
@@ -57,10 +58,10 @@ class Entry:
         dtype: element type.
         measured: where the figures come from.
         classes: ascending; the last holds for every larger row count.
-        deterministic: the one plan of the batch-invariant mode, for all row counts.
+        deterministic: the plans of the batch-invariant mode, which all add up in one order.
 
     Raises:
-        ValueError: the classes do not ascend to MAX_ROWS, the deterministic plan's sums could
+        ValueError: the classes do not ascend to MAX_ROWS, a deterministic plan's sums could
             depend on the row count, or a tile has no kernel for the element type.
     """
 
@@ -68,12 +69,12 @@ class Entry:
     dtype: DType
     measured: Measurement
     classes: tuple[MeasuredClass, ...]
-    deterministic: Plan | None = None
+    deterministic: RowPlans | None = None
 
     def __post_init__(self) -> None:
         self.row_plans()
         if self.deterministic is not None:
-            check_deterministic(self.deterministic)
+            check_deterministic(self.deterministic, self.shape)
         tiles = (tile for plan in self.plans for tile in (plan.gate_up, plan.down))
         if self.dtype is DType.FP32 and any(tile and tile.descriptors for tile in tiles):
             raise ValueError("fp32 has no tiles through descriptors")
@@ -86,7 +87,7 @@ class Entry:
     @property
     def plans(self) -> tuple[Plan, ...]:
         """Every plan of the entry."""
-        fixed = () if self.deterministic is None else (self.deterministic,)
+        fixed = () if self.deterministic is None else self.deterministic.plans
         return (*(measured.plan for measured in self.classes), *fixed)
 
     def fits(self, device: DeviceProfile) -> bool:
@@ -148,16 +149,3 @@ class PlanTable:
             if (entry.shape, entry.dtype) == (shape, dtype):
                 return entry
         return None
-
-
-def check_deterministic(plan: Plan) -> None:
-    """Raise ValueError unless a row's sums under `plan` cannot depend on the other rows.
-
-    Two launches of our own kernels: the library picks a kernel by the row count. Split sums are
-    added in the order of their parts, which row counts do not change; but which tiles are
-    shared out, and where they are cut, depends on how many there are.
-    """
-    if plan.algorithm is not Algorithm.TWO_LAUNCH:
-        raise ValueError(f"a deterministic plan is a two_launch plan, not {plan.algorithm}")
-    if any(tile.share_tail for tile in plan.tiles):
-        raise ValueError("a deterministic plan shares out no tiles")

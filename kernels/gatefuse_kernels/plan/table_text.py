@@ -1,7 +1,7 @@
 """A table of measured plans as text: JSON with one line per class of row counts."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from gatefuse_kernels.errors import PlanTableError
 from gatefuse_kernels.plan.algorithm import Algorithm, Overlap, Plan
+from gatefuse_kernels.plan.row_plans import RowPlans
 from gatefuse_kernels.plan.table import Entry, MeasuredClass, Measurement, PlanTable
 from gatefuse_kernels.shapes import MAX_ROWS, DType, parse_shape
 from gatefuse_kernels.tile import Tile
@@ -115,7 +116,7 @@ def _entry(raw: object, source: str) -> Entry:
     with _Object.opened(raw, source) as entry:
         shape, dtype = entry.take("shape", str), entry.take("dtype", str)
         entry.place = f"{source}: {shape} {dtype}"
-        fixed = entry.take("deterministic", dict, default=None)
+        fixed = entry.take("deterministic", list, default=None)
         with _Object.opened(entry.take("measured", dict), f"{entry.place}: measured") as measured:
             measurement = Measurement(
                 **{field.name: measured.take(field.name, str) for field in fields(Measurement)}
@@ -131,20 +132,29 @@ def _entry(raw: object, source: str) -> Entry:
 
 def _class(raw: object, place: str) -> MeasuredClass:
     with _Object.opened(raw, place) as measured:
-        # The last class has no end; everything a plan is chosen for has.
-        up_to = measured.take("up_to", int, default=MAX_ROWS)
-        measured.place = f"{place}: up to {up_to} rows"
         return MeasuredClass(
-            up_to=up_to,
+            up_to=_limit(measured),
             us=measured.take("us", int, float, default=None),
             library_us=measured.take("library_us", int, float, default=None),
             plan=_plan(measured),
         )
 
 
-def _fixed(raw: object, place: str) -> Plan:
-    with _Object.opened(raw, f"{place}: deterministic") as fixed:
-        return _plan(fixed)
+def _limit(source: _Object) -> int:
+    """The largest row count of a class; errors in it are told with that."""
+    # The last class has no end; everything a plan is chosen for has.
+    up_to: int = source.take("up_to", int, default=MAX_ROWS)
+    source.place = f"{source.place}: up to {up_to} rows"
+    return up_to
+
+
+def _fixed(raw: list[object], place: str) -> RowPlans:
+    limits, plans = [], []
+    for item in raw:
+        with _Object.opened(item, f"{place}: deterministic") as fixed:
+            limits.append(_limit(fixed))
+            plans.append(_plan(fixed))
+    return RowPlans(tuple(limits), tuple(plans))
 
 
 def _plan(source: _Object) -> Plan:
@@ -172,20 +182,34 @@ def _tile(source: _Object, name: str) -> Tile | None:
 
 def _entry_text(entry: Entry) -> str:
     measured = {field.name: getattr(entry.measured, field.name) for field in fields(Measurement)}
-    classes = ",\n".join(f"        {json.dumps(_class_json(item))}" for item in entry.classes)
     lines = [
         f'      "shape": {json.dumps(str(entry.shape))}',
         f'      "dtype": {json.dumps(entry.dtype.value)}',
         f'      "measured": {json.dumps(measured)}',
-        f'      "classes": [\n{classes}\n      ]',
+        _list_text("classes", map(_class_json, entry.classes)),
     ]
     if entry.deterministic is not None:
-        lines.append(f'      "deterministic": {json.dumps(_plan_json(entry.deterministic))}')
+        fixed = map(_fixed_json, entry.deterministic.limits, entry.deterministic.plans)
+        lines.append(_list_text("deterministic", fixed))
     return "    {\n" + ",\n".join(lines) + "\n    }"
 
 
+def _list_text(name: str, items: Iterable[dict[str, object]]) -> str:
+    """A list with one line per class of row counts."""
+    lines = ",\n".join(f"        {json.dumps(item)}" for item in items)
+    return f"      {json.dumps(name)}: [\n{lines}\n      ]"
+
+
+def _limit_json(up_to: int) -> dict[str, object]:
+    return {} if up_to == MAX_ROWS else {"up_to": up_to}
+
+
+def _fixed_json(up_to: int, plan: Plan) -> dict[str, object]:
+    return _limit_json(up_to) | _plan_json(plan)
+
+
 def _class_json(measured: MeasuredClass) -> dict[str, object]:
-    head: dict[str, object] = {} if measured.up_to == MAX_ROWS else {"up_to": measured.up_to}
+    head = _limit_json(measured.up_to)
     for name in ("us", "library_us"):
         value = getattr(measured, name)
         if value is not None:

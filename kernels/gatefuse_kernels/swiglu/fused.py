@@ -74,7 +74,11 @@ class FusedMlp:
         rows = self._plans.representatives(self._max_rows)
         kinds = dict.fromkeys(self._plans.at(count).algorithm for count in rows)
         form = f"fused: {'; or by rows '.join(_FORMS[kind] for kind in kinds)}"
-        return f"{form}; deterministic: one plan for all rows" if self._deterministic else form
+        return (
+            f"{form}; deterministic: sums in one order for all rows"
+            if self._deterministic
+            else form
+        )
 
     @property
     def graph_buckets(self) -> tuple[int, ...]:

@@ -28,6 +28,9 @@ _TO_LOOK_AT = 8
 _NEAR = 0.02
 """Relative error of one launch beyond which a tile is broken: several times what rounding does."""
 
+_COMPARED_ROWS = 200
+"""Two row tiles and part of one, in which tiles are held against each other."""
+
 _CHECKED_ROWS = 64
 """Rows at either end of a batch that are held against float64."""
 
@@ -94,6 +97,14 @@ class GpuStopwatch:
             graphs[number] = self._captured(call)
         times = _times(graphs, _CLOSE_LOOK)
         return [times[number] / len(self._weights) for number in range(len(plans))]
+
+    def same_bits(self, launch: Launch, tiles: Sequence[Tile]) -> bool:
+        """See `Stopwatch`."""
+        x, exact = self._case(launch, _COMPARED_ROWS)
+        answers = [torch.full_like(exact, torch.nan, dtype=x.dtype) for _ in tiles]
+        for tile, answer in zip(tiles, answers, strict=True):
+            launch_tile(launch, self._launchers[0], x, answer, tile)
+        return all(torch.equal(answer, answers[0]) for answer in answers[1:])
 
     def _compile(self, launch: Launch, tiles: Sequence[Tile]) -> None:
         new = [tile for tile in tiles if (launch, tile) not in self._unusable]

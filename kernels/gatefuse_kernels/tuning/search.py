@@ -1,6 +1,6 @@
 """Which plan is the fastest for each class of row counts, given a stopwatch. No torch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -23,13 +23,11 @@ from gatefuse_kernels.tuning.candidates import (
     gate_up_size,
     neighbours,
 )
+from gatefuse_kernels.tuning.deterministic import ClassTimes, DeterministicSearch
 from gatefuse_kernels.tuning.stopwatch import Launch, Stopwatch, Timed
 
 ROWS = (1, 2, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """The largest row counts of the classes that are told apart."""
-
-_FIXED_ROWS = (1, 16, 64)
-"""Where the deterministic plan must hold its own."""
 
 _BEST = 3
 """Tiles of a launch that go on to the next round."""
@@ -58,7 +56,7 @@ class Search:
     def run(
         self, row_counts: Sequence[int], measured: Measurement, keep: Callable[[Entry], None]
     ) -> None:
-        """Measure each row count, and then the deterministic plan; `keep` gets all there is so far.
+        """Measure each row count, and then the deterministic plans; `keep` gets all there is so far.
 
         What was not measured is filled in with the plans the device has without it, so that an
         entry is whole, and can be used, whenever the search is stopped.
@@ -74,17 +72,21 @@ class Search:
         """
         check_shape(self.shape, self.dtype)
         before = plans_for(self.shape, self.dtype, self.device)
-        fixed = plans_for(self.shape, self.dtype, self.device, deterministic=True).at(1)
+        fixed = plans_for(self.shape, self.dtype, self.device, deterministic=True)
         classes: list[MeasuredClass] = []
+        timed: dict[int, ClassTimes] = {}
         for rows in row_counts:
-            classes.append(self._class(rows, before.at(rows)))
+            found, times = self._class(rows, before.at(rows))
+            classes.append(found)
+            timed[rows] = times
             keep(Entry(self.shape, self.dtype, measured, self._whole(classes, before), fixed))
-        fixed = self._deterministic(fixed)
+        search = DeterministicSearch(self.shape, self._overlaps, self.stopwatch, self.say)
+        fixed = search.run(timed, fixed, self._goes_on(row_counts[-1]))
         keep(Entry(self.shape, self.dtype, measured, self._whole(classes, before), fixed))
 
-    def _class(self, rows: int, before: Plan) -> MeasuredClass:
-        gate_ups = self._fastest(Launch.GATE_UP, rows, before.gate_up)
-        downs = self._fastest(Launch.DOWN, rows, before.down)
+    def _class(self, rows: int, before: Plan) -> tuple[MeasuredClass, ClassTimes]:
+        gate_ups = self._timed(Launch.GATE_UP, rows, before.gate_up)
+        downs = self._timed(Launch.DOWN, rows, before.down)
         plans = self._plans(gate_ups, downs)
         times = self.stopwatch.plans(rows, plans)
         timed = list(zip(times, plans, strict=True))
@@ -96,24 +98,27 @@ class Search:
         reason = self._reason(rows, dict(zip(plans, times, strict=True)), best)
         self.say(f"{rows} rows: {reason}")
         library_us = times[plans.index(_LIBRARY)]
-        return MeasuredClass(rows, replace(best, reason=reason), _tenths(us), _tenths(library_us))
+        found = MeasuredClass(rows, replace(best, reason=reason), _tenths(us), _tenths(library_us))
+        return found, ClassTimes(gate_ups, downs, self._size(Launch.DOWN, rows))
 
     def _size(self, launch: Launch, rows: int) -> LaunchSize:
         size = gate_up_size if launch is Launch.GATE_UP else down_size
         return size(self.shape, rows, self.dtype, self.device)
 
-    def _fastest(self, launch: Launch, rows: int, incumbent: Tile | None) -> list[Timed]:
-        """The best few candidates and neighbours of theirs; what is used today is always tried."""
+    def _timed(self, launch: Launch, rows: int, incumbent: Tile | None) -> list[Timed]:
+        """Neighbours of the best few candidates, and all others; what is used today is always tried."""
         size = self._size(launch, rows)
         tiles = candidates(size)
         first = tiles if incumbent is None else (incumbent, *tiles)
-        found = self.stopwatch.tiles(launch, rows, list(dict.fromkeys(first)))[:_BEST]
+        found = self.stopwatch.tiles(launch, rows, list(dict.fromkeys(first)))
         if not found:
             self.say(f"{rows} rows: no tile for {launch} can be used")
             return []
-        tried = [timed.tile for timed in found]
+        tried = [timed.tile for timed in found[:_BEST]]
         near = (each for tile in tried for each in neighbours(tile, size))
-        return self.stopwatch.tiles(launch, rows, list(dict.fromkeys((*tried, *near))))[:_BEST]
+        closer = self.stopwatch.tiles(launch, rows, list(dict.fromkeys((*tried, *near))))
+        seen = {timed.tile for timed in closer}
+        return [*closer, *(timed for timed in found if timed.tile not in seen)]
 
     def _reason(self, rows: int, times: dict[Plan, float], best: Plan) -> str:
         is_few = rows <= self.device.crossover_rows(self.dtype)
@@ -138,8 +143,7 @@ class Search:
     def _whole(self, classes: list[MeasuredClass], before: RowPlans) -> tuple[MeasuredClass, ...]:
         """The measured classes, and for more rows the plan of the last, or what there was before."""
         last = classes[-1]
-        # Far above the crossover nothing changes any more but the number of row tiles.
-        if last.up_to >= 2 * self.device.crossover_rows(self.dtype):
+        if self._goes_on(last.up_to):
             return (*classes[:-1], replace(last, up_to=MAX_ROWS))
         rest = (
             MeasuredClass(limit, plan, None, None)
@@ -148,47 +152,13 @@ class Search:
         )
         return (*classes, *rest)
 
-    def _deterministic(self, before: Plan) -> Plan:
-        """The tiles whose worst loss against the fastest of each row count is the least."""
-        gate_up, down = before.tiles
-        gate_up = self._least_loss(Launch.GATE_UP, gate_up)
-        down = self._least_loss(Launch.DOWN, down)
-        reason = "deterministic: of all tiles the least behind the fastest at 1, 16 and 64 rows"
-        # When down starts changes nothing in what it adds.
-        plans = [
-            Plan(Algorithm.TWO_LAUNCH, gate_up, down, reason, overlap) for overlap in self._overlaps
-        ]
-        times = zip(*(self.stopwatch.plans(rows, plans) for rows in _FIXED_ROWS), strict=True)
-        own, plan = min(zip(times, plans, strict=True), key=lambda pair: sum(pair[0]))
-        told = ", ".join(f"{us:.1f}" for us in own)
-        self.say(f"deterministic: {told} µs at 1, 16 and 64 rows")
-        return plan
+    def _goes_on(self, rows: int) -> bool:
+        """Far above the crossover nothing changes any more but the number of row tiles."""
+        return rows >= 2 * self.device.crossover_rows(self.dtype)
 
     @property
     def _overlaps(self) -> tuple[Overlap, ...]:
         return tuple(Overlap) if self.device.capability >= (9, 0) else (Overlap.NONE,)
-
-    def _least_loss(self, launch: Launch, incumbent: Tile) -> Tile:
-        several = candidates(self._size(launch, max(_FIXED_ROWS)))
-        best = self._by_worst_loss(launch, dict.fromkeys((incumbent, *several)))[:_BEST]
-        near = (
-            each
-            for tile in best
-            for each in neighbours(tile, self._size(launch, max(_FIXED_ROWS)))
-            if not each.share_tail
-        )
-        best = self._by_worst_loss(launch, dict.fromkeys((*best, *near)))
-        return best[0] if best else incumbent
-
-    def _by_worst_loss(self, launch: Launch, tiles: Iterable[Tile]) -> list[Tile]:
-        worst = dict.fromkeys(tiles, 1.0)
-        for rows in _FIXED_ROWS:
-            timed = self.stopwatch.tiles(launch, rows, list(worst))
-            losses = {each.tile: each.us / timed[0].us for each in timed}
-            worst = {
-                tile: max(loss, losses[tile]) for tile, loss in worst.items() if tile in losses
-            }
-        return sorted(worst, key=worst.__getitem__)
 
     def _plans(self, gate_ups: list[Timed], downs: list[Timed]) -> list[Plan]:
         """Whole MLPs: the best few pairs, the best gate_up with the library's down, the library."""

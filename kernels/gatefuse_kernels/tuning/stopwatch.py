@@ -36,6 +36,9 @@ class Stopwatch(Protocol):
             WrongAnswerError: a plan's answer is not within the gate.
         """
 
+    def same_bits(self, launch: Launch, tiles: Sequence[Tile]) -> bool:
+        """Whether all of these tiles, which can be used, give one answer, bit by bit."""
+
 
 class NoMemoryError(RuntimeError):
     """The device has too little memory; the text says for which shape."""

@@ -15,8 +15,10 @@ from tests.kernels.gpu.forms import CUDA, FORMS, build
 from tests.kernels.gpu.watching import bits, same_bits
 
 from gatefuse_kernels.backends import build_mlp
+from gatefuse_kernels.device_profile import profile_of
 from gatefuse_kernels.launch.graphs import GraphedMlp
 from gatefuse_kernels.ledger import Ledger
+from gatefuse_kernels.plan import plans_for
 from gatefuse_kernels.shapes import DType
 
 pytestmark = pytest.mark.gpu
@@ -56,6 +58,20 @@ def test_deterministic_rows_do_not_depend_on_their_company(
         answer = call(mlp, pool[chosen])
         wrong += (bits(answer) != bits(alone)[chosen]).any(dim=1).sum()
     assert wrong.item() == 0
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.FP16])
+def test_deterministic_rows_do_not_depend_on_the_tiles_of_a_row_count(dtype: DType) -> None:
+    """A shape that was measured, with other tiles in each class of row counts."""
+    weights = make_weights(2048, 6144, dtype, device=CUDA)
+    mlp = build_mlp("fused", weights, ledger=Ledger(), max_rows=2500, deterministic=True)
+    plans = plans_for(weights.shape, dtype, profile_of(weights.device), deterministic=True)
+    pool = make_rows(256, weights)
+    alone = torch.cat([call(mlp, row) for row in pool.split(1)])
+    generator = torch.Generator(CUDA).manual_seed(0)
+    for rows in {*plans.representatives(2500), *(limit + 1 for limit in plans.limits[:-1]), 1500}:
+        chosen = torch.randint(256, (rows,), generator=generator, device=CUDA)
+        assert torch.equal(bits(call(mlp, pool[chosen])), bits(alone)[chosen]), rows
 
 
 def test_deterministic_rows_do_not_depend_on_the_bucket() -> None:

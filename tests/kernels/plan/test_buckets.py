@@ -18,7 +18,7 @@ from gatefuse_kernels.shapes import MAX_ROWS, DType, MlpShape, bucket_for
 
 H200 = KNOWN_DEVICES["nvidia-h200"]
 SHAPE = MlpShape(4096, 14336)
-LIBRARY = RowPlans((MAX_ROWS,), (Plan(Algorithm.LIBRARY, None, None, "test"),))
+LIBRARY = RowPlans.of_one(Plan(Algorithm.LIBRARY, None, None, "test"))
 
 devices = st.sampled_from(list(KNOWN_DEVICES.values()))
 widths = st.sampled_from([256, 896, 1024, 2048, 4096, 5120, 6144, 8192, 14336, 28672])

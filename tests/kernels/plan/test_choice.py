@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 
 from gatefuse_kernels import plan
 from gatefuse_kernels.errors import PlanTableError
-from gatefuse_kernels.plan import KNOWN_DEVICES, Algorithm, DeviceProfile, Plan, PlanTable, Tile
+from gatefuse_kernels.plan import (
+    KNOWN_DEVICES,
+    Algorithm,
+    DeviceProfile,
+    Plan,
+    PlanTable,
+    RowPlans,
+    Tile,
+)
 from gatefuse_kernels.plan.fitting import fits
 from gatefuse_kernels.plan.shipped_tables import shipped_tables
-from gatefuse_kernels.plan.table import Entry, check_deterministic
+from gatefuse_kernels.plan.summation import check_deterministic
+from gatefuse_kernels.plan.table import Entry
 from gatefuse_kernels.shapes import MAX_ROWS, MAX_WIDTH, DType, MlpShape
 
 SHAPE = MlpShape(4096, 14336)
@@ -45,17 +54,12 @@ def test_every_plan_can_be_launched(
 
 
 @settings(deadline=None)
-@given(shapes, st.sampled_from(DType), st.sampled_from(DEVICES), st.data())
-def test_the_deterministic_plan_does_not_see_the_rows(
-    shape: MlpShape, dtype: DType, device: DeviceProfile, data: st.DataObject
+@given(shapes, st.sampled_from(DType), st.sampled_from(DEVICES))
+def test_deterministic_plans_add_up_in_one_order(
+    shape: MlpShape, dtype: DType, device: DeviceProfile
 ) -> None:
-    rows = data.draw(st.integers(1, MAX_ROWS))
-    first, other = (
-        plan.choose(shape, count, dtype, device, deterministic=True) for count in (1, rows)
-    )
-    assert first == other
-    assert first.algorithm is Algorithm.TWO_LAUNCH
-    check_deterministic(first)
+    """At every shape, also one whose plans are lent from another."""
+    check_deterministic(plan.plans_for(shape, dtype, device, deterministic=True), shape)
 
 
 @pytest.mark.parametrize("shape", [SHAPE, SMALL, MlpShape(4096, 4096)], ids=str)
@@ -117,7 +121,7 @@ def test_a_shipped_entry_is_used_as_it_was_measured() -> None:
     [table] = [table for table in shipped_tables() if table.is_of(H200)]
     for entry in table.entries:
         assert plan.plans_for(entry.shape, entry.dtype, H200) == entry.row_plans()
-        fixed = plan.choose(entry.shape, 5, entry.dtype, H200, deterministic=True)
+        fixed = plan.plans_for(entry.shape, entry.dtype, H200, deterministic=True)
         assert fixed == entry.deterministic
         # fp16 has the size and the rate of bf16.
         assert plan.plans_for(entry.shape, DType.FP16, H200) == entry.row_plans()
@@ -287,9 +291,29 @@ def test_a_deterministic_plan_that_ones_own_entry_lacks() -> None:
         fixed = plan.choose(shape, 5, DType.BF16, device, deterministic=True, table=table)
         assert (fixed, fixed.reason) == (usual, usual.reason)
     [entry] = make_table(SHAPE, H200).entries
-    table = make_table(SHAPE, H200, entry=replace(entry, deterministic=MINE))
+    table = make_table(SHAPE, H200, entry=replace(entry, deterministic=RowPlans.of_one(MINE)))
     fixed = plan.choose(SHAPE, 5, DType.BF16, H200, deterministic=True, table=table)
     assert fixed.reason == "mine"
+
+
+def test_lent_deterministic_plans_that_would_be_cut_at_several_places_are_one() -> None:
+    measured = MlpShape(4096, 12288)
+    few, many = (Tile(rows, 64, rows, 4, 2, True, splits=3) for rows in (64, 128))
+    plans = tuple(
+        Plan(Algorithm.TWO_LAUNCH, replace(tile, splits=1), tile, "mine") for tile in (few, many)
+    )
+    [entry] = make_table(measured, H200).entries
+    table = make_table(
+        measured, H200, entry=replace(entry, deterministic=RowPlans((64, MAX_ROWS), plans))
+    )
+
+    def downs(shape: MlpShape) -> list[Tile]:
+        found = plan.plans_for(shape, DType.BF16, H200, deterministic=True, table=table)
+        return [each.tiles[1] for each in found.plans]
+
+    assert downs(measured) == [few, many]
+    assert downs(MlpShape(4096, 6144)) == [few, many], "twice, thrice as many steps: the same cuts"
+    assert downs(SHAPE) == [few], "of 14336 a third is 75 steps of 64, and no whole steps of 128"
 
 
 def test_ones_own_plan_that_does_not_fit_is_refused_by_name() -> None:

@@ -25,7 +25,7 @@ ENTRY = {
         {"up_to": 16, "us": 3.5, "library_us": 4, **PAIR},
         {"us": 9, "algorithm": "library", "reason": "faster"},
     ],
-    "deterministic": PAIR,
+    "deterministic": [{"up_to": 16, **PAIR}, PAIR],
 }
 TABLE = {
     "device": "NVIDIA Test",
@@ -60,7 +60,13 @@ def test_what_is_read() -> None:
     first, last = entry.classes
     assert (first.up_to, first.us, first.library_us) == (16, 3.5, 4)
     assert (last.up_to, last.us, last.library_us) == (MAX_ROWS, 9, None)
-    assert [plan.algorithm for plan in entry.plans] == ["two_launch", "library", "two_launch"]
+    assert [plan.algorithm for plan in entry.plans] == [
+        "two_launch",
+        "library",
+        *["two_launch"] * 2,
+    ]
+    assert entry.deterministic is not None
+    assert entry.deterministic.limits == (16, MAX_ROWS)
     assert entry.row_plans().at(17).reason == "faster"
 
 
@@ -133,16 +139,28 @@ CLASSES = ("entries", 0, "classes")
         ((*CLASSES, 0, "gate_up", "swapped"), 1, "gate_up: swapped must not be 1"),
         ((*CLASSES, 0, "gate_up", "colour"), 1, "gate_up: unknown key colour"),
         (
-            ("entries", 0, "deterministic", "gate_up"),
+            ("entries", 0, "deterministic", 1, "gate_up"),
             {**TILE, "swapped": True, "descriptors": True, "share_tail": True},
             "shares out no tiles",
         ),
         ((*CLASSES, 0, "overlap"), "soon", "'soon' is not a valid Overlap"),
         ((*CLASSES, 1, "overlap"), "early", "a library plan has nothing to overlap"),
         (
-            ("entries", 0, "deterministic"),
+            ("entries", 0, "deterministic", 1),
             {"algorithm": "library", "reason": "x"},
             "64x96 bf16: a deterministic plan is a two_launch plan, not library",
+        ),
+        (("entries", 0, "deterministic"), PAIR, "64x96 bf16: deterministic must not be {"),
+        (("entries", 0, "deterministic"), [], "64x96 bf16: row limits () must end at "),
+        (
+            ("entries", 0, "deterministic", 1, "down", "splits"),
+            3,
+            "64x96 bf16: deterministic plans add up in one order, and these in several",
+        ),
+        (
+            ("entries", 0, "deterministic", 0, "down", "colour"),
+            3,
+            "deterministic: up to 16 rows: down: unknown key colour",
         ),
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
