@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,8 +18,10 @@ import triton.language as tl
 from gatefuse_kernels import dtypes, plan, reference
 from gatefuse_kernels.launch.jit import kernel
 from gatefuse_kernels.plan import Overlap, Tile
+from gatefuse_kernels.plan.summation import order_of
 from gatefuse_kernels.shapes import Activation, DType, MlpShape
 from gatefuse_kernels.swiglu.launcher import Launcher
+from gatefuse_kernels.swiglu.split_sum import SplitWorkspace
 from gatefuse_kernels.swiglu.tiles import tile_of_program
 from gatefuse_kernels.weights.packed import MlpWeights
 
@@ -114,6 +117,32 @@ def test_tiles_through_descriptors(shape: MlpShape, rows: int, swapped: bool) ->
     for tiles in ((tile, tile), (replace(tile, share_tail=swapped), replace(tile, splits=2))):
         answer = run(x, weights, tiles)
         assert reference.measure_accuracy(answer, x, weights).error <= 1e-6
+
+
+@pytest.mark.parametrize("descriptors", [False, True], ids=["pointers", "descriptors"])
+@pytest.mark.parametrize("inner", [16, 32])
+@pytest.mark.parametrize("width", [64, 76, 100])
+@pytest.mark.parametrize("splits", [2, 3, 4, 7])
+def test_sums_are_cut_where_the_plan_says(
+    monkeypatch: pytest.MonkeyPatch, splits: int, width: int, inner: int, descriptors: bool
+) -> None:
+    """Of ones: each part of the first sum is as large as the part is long."""
+    kept = []
+
+    def keeping(workspace: SplitWorkspace, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        kept.append(taken := take(workspace, *arguments))
+        return taken
+
+    take = SplitWorkspace.for_tile
+    monkeypatch.setattr(SplitWorkspace, "for_tile", keeping)
+    weights = MlpWeights(torch.ones(2 * width, 32), torch.ones(32, width), Activation.SILU)
+    tile = Tile(16, 32, inner, 4, 2, False, splits=splits, descriptors=descriptors)
+    out = torch.empty(1, 32)
+    Launcher(weights, H200).down(torch.ones(1, width), out, tile)
+    [(parts, _)] = kept
+    lengths = parts.view(splits, -1)[:, 0]
+    assert out[0, 0] == width
+    assert tuple(lengths.cumsum(0).int().tolist()) == order_of(tile, width)
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 2, 3, 4])

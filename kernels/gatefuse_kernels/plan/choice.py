@@ -157,11 +157,11 @@ def _in_even_waves(entry: Entry, shape: MlpShape, dtype: DType, device: DevicePr
 
 def _changed(entry: Entry, change: Callable[[int, Plan], Plan]) -> Entry:
     """The entry with `change(limit, plan)` for each plan."""
-    fixed = entry.deterministic
+    alike = entry.deterministic
     return replace(
         entry,
         classes=tuple(replace(item, plan=change(item.up_to, item.plan)) for item in entry.classes),
-        deterministic=fixed and fixed.each(change),
+        deterministic=alike and alike.each(change),
     )
 
 
@@ -188,8 +188,8 @@ def _for_another_shape(entry: Entry, shape: MlpShape, dtype: DType, device: Devi
     """The entry's plans, all in kernels of ours.
 
     What a library makes of another shape, and how exactly it adds up, nobody measured: its products
-    are done by rule. Deterministic plans whose sums are cut at one place at the entry's widths and at
-    several at these are one plan: that of a few rows, where the mode should cost the least.
+    are done by rule. Of deterministic plans whose sums are cut alike at the entry's widths and
+    differently at these one is left: that of a few rows, where the mode should cost the least.
     """
 
     def borrowed(rows: int, plan: Plan) -> Plan:
@@ -202,7 +202,7 @@ def _for_another_shape(entry: Entry, shape: MlpShape, dtype: DType, device: Devi
             return Plan(Algorithm.TWO_LAUNCH, plan.gate_up, down, reason)
         return replace(plan, reason=reason)
 
-    fixed = entry.deterministic
-    if fixed is not None and not add_alike(fixed.plans, shape):
-        entry = replace(entry, deterministic=RowPlans.of_one(fixed.at(DETERMINISTIC_ROWS)))
+    alike = entry.deterministic
+    if alike is not None and not add_alike(alike.plans, shape):
+        entry = replace(entry, deterministic=RowPlans.of_one(alike.at(DETERMINISTIC_ROWS)))
     return _changed(entry, borrowed)

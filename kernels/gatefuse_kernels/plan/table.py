@@ -87,8 +87,8 @@ class Entry:
     @property
     def plans(self) -> tuple[Plan, ...]:
         """Every plan of the entry."""
-        fixed = () if self.deterministic is None else self.deterministic.plans
-        return (*(measured.plan for measured in self.classes), *fixed)
+        alike = () if self.deterministic is None else self.deterministic.plans
+        return (*(measured.plan for measured in self.classes), *alike)
 
     def fits(self, device: DeviceProfile) -> bool:
         """Whether every plan can be launched on the device."""

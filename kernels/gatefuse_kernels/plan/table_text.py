@@ -116,7 +116,7 @@ def _entry(raw: object, source: str) -> Entry:
     with _Object.opened(raw, source) as entry:
         shape, dtype = entry.take("shape", str), entry.take("dtype", str)
         entry.place = f"{source}: {shape} {dtype}"
-        fixed = entry.take("deterministic", list, default=None)
+        alike = entry.take("deterministic", list, default=None)
         with _Object.opened(entry.take("measured", dict), f"{entry.place}: measured") as measured:
             measurement = Measurement(
                 **{field.name: measured.take(field.name, str) for field in fields(Measurement)}
@@ -126,7 +126,9 @@ def _entry(raw: object, source: str) -> Entry:
             dtype=DType(dtype),
             measured=measurement,
             classes=tuple(_class(item, entry.place) for item in entry.take("classes", list)),
-            deterministic=None if fixed is None else _fixed(fixed, entry.place),
+            deterministic=None
+            if alike is None
+            else _deterministic(alike, f"{entry.place}: deterministic"),
         )
 
 
@@ -148,13 +150,16 @@ def _limit(source: _Object) -> int:
     return up_to
 
 
-def _fixed(raw: list[object], place: str) -> RowPlans:
+def _deterministic(raw: list[object], place: str) -> RowPlans:
     limits, plans = [], []
     for item in raw:
-        with _Object.opened(item, f"{place}: deterministic") as fixed:
-            limits.append(_limit(fixed))
-            plans.append(_plan(fixed))
-    return RowPlans(tuple(limits), tuple(plans))
+        with _Object.opened(item, place) as one:
+            limits.append(_limit(one))
+            plans.append(_plan(one))
+    try:
+        return RowPlans(tuple(limits), tuple(plans))
+    except ValueError as error:
+        raise PlanTableError(f"{place}: {error}") from error
 
 
 def _plan(source: _Object) -> Plan:
@@ -189,8 +194,8 @@ def _entry_text(entry: Entry) -> str:
         _list_text("classes", map(_class_json, entry.classes)),
     ]
     if entry.deterministic is not None:
-        fixed = map(_fixed_json, entry.deterministic.limits, entry.deterministic.plans)
-        lines.append(_list_text("deterministic", fixed))
+        alike = map(_limited_json, entry.deterministic.limits, entry.deterministic.plans)
+        lines.append(_list_text("deterministic", alike))
     return "    {\n" + ",\n".join(lines) + "\n    }"
 
 
@@ -204,7 +209,7 @@ def _limit_json(up_to: int) -> dict[str, object]:
     return {} if up_to == MAX_ROWS else {"up_to": up_to}
 
 
-def _fixed_json(up_to: int, plan: Plan) -> dict[str, object]:
+def _limited_json(up_to: int, plan: Plan) -> dict[str, object]:
     return _limit_json(up_to) | _plan_json(plan)
 
 

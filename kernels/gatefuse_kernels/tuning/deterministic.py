@@ -1,37 +1,40 @@
 """The plans of the deterministic mode, of what was timed for each class of row counts. No torch.
 
-All of them must add up in one order, so the order is chosen first: for each that is the fastest
-somewhere, how far behind is it where another is faster? The one whose worst loss is the least is
-taken, and then the fastest tiles of each class among those that add up so.
+All of them must add up in one order, so the order of down's sums is chosen first: whole, or that of
+whatever is the fastest somewhere. How far behind is each of these where another is faster? The one
+whose worst loss is the least is taken, and then the fastest tiles of each class among those that add
+up so. What is chosen has its bits compared on the device.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gatefuse_kernels.plan import Algorithm, Overlap, Plan, RowPlans, Tile
 from gatefuse_kernels.plan.rules import DETERMINISTIC_ROWS
-from gatefuse_kernels.plan.summation import Order, add_alike, order_of
+from gatefuse_kernels.plan.summation import (
+    Order,
+    add_alike,
+    adds_alike_at_any_rows,
+    order_of,
+)
 from gatefuse_kernels.shapes import MAX_ROWS, MlpShape
-from gatefuse_kernels.tuning.candidates import LaunchSize
 from gatefuse_kernels.tuning.stopwatch import Launch, Stopwatch, Timed
 
-_BEST = 3
-"""Tiles of each order that are timed beside those of the others."""
+_TIMED_TOGETHER = 8
+"""Tiles that a stopwatch looks at closely in one run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassTimes:
-    """What was timed at the largest row count of one class, the fastest first.
+    """What was timed at the largest row count of one class, in no order.
 
     Attributes:
         gate_ups: tiles of the first launch.
         downs: tiles of the second.
-        down: the second launch's size.
     """
 
     gate_ups: list[Timed]
     downs: list[Timed]
-    down: LaunchSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,42 +53,49 @@ class DeterministicSearch:
     stopwatch: Stopwatch
     say: Callable[[str], None]
 
-    def run(self, classes: Mapping[int, ClassTimes], rest: RowPlans, goes_on: bool) -> RowPlans:
+    def run(self, classes: Mapping[int, ClassTimes], before: RowPlans, goes_on: bool) -> RowPlans:
         """Plans for every row count.
 
         Args:
             classes: by their largest row count, ascending.
-            rest: what the device has without this search.
-            goes_on: the last class's plan is for all larger row counts, too; otherwise `rest` is,
-                where it adds up alike.
+            before: what the device has without this search.
+            goes_on: the last class's plan is for all larger row counts, too; otherwise that of
+                `before` is, where it adds up alike.
 
         Returns:
-            `rest`, where there is nothing to choose from.
+            `before`, where there is nothing to choose from.
         """
-        sums = {rows: _without_streams(times) for rows, times in classes.items()}
-        downs = self._downs(sums)
-        if not downs or not all(times.gate_ups for times in sums.values()):
-            self.say("deterministic: no tiles that add up in one order at every row count")
-            return rest
+        gate_ups = {rows: self._gate_up(rows, times) for rows, times in classes.items()}
+        downs = self._downs(classes)
+        pairs = [(gate_ups[rows], downs.get(rows)) for rows in classes]
         timed = [
-            self._fastest(rows, sums[rows].gate_ups[0].tile, down) for rows, down in downs.items()
+            self._fastest(rows, gate_up, down)
+            for rows, (gate_up, down) in zip(classes, pairs, strict=True)
+            if gate_up is not None and down is not None
         ]
-        plans = [plan for _, plan in timed]
+        if len(timed) < len(classes):
+            self.say("deterministic: at some row counts no tile can be used")
+            return before
         told = ", ".join(f"{us:.1f}" for us, _ in timed)
-        self.say(f"deterministic: {told} µs at {', '.join(map(str, downs))} rows")
-        if not self._have_the_same_bits(plans):
-            few = [
-                plan for rows, plan in zip(downs, plans, strict=True) if rows <= DETERMINISTIC_ROWS
-            ]
-            return RowPlans.of_one(few[-1] if few else plans[0])
-        return self._for_all_rows(list(downs), plans, rest, goes_on)
+        self.say(f"deterministic: {told} µs at {', '.join(map(str, classes))} rows")
+        own = RowPlans((*list(classes)[:-1], MAX_ROWS), tuple(plan for _, plan in timed))
+        for plans in (own,) if goes_on else self._with_more(own, max(classes), before):
+            if self._have_the_same_bits(plans):
+                return plans
+        return RowPlans.of_one(own.at(DETERMINISTIC_ROWS))
+
+    def _gate_up(self, rows: int, times: ClassTimes) -> Tile | None:
+        """The fastest tile of the first launch, whose sums are whole whatever the tile."""
+        tiles = _fastest_first(times.gate_ups)[:_TIMED_TOGETHER]
+        timed = self.stopwatch.tiles(Launch.GATE_UP, rows, tiles) if tiles else []
+        return timed[0].tile if timed else None
 
     def _downs(self, classes: Mapping[int, ClassTimes]) -> dict[int, Tile]:
         """The tile of each class, all of the order whose worst loss is the least; else none."""
+        fastest = (_fastest_first(times.downs)[:1] for times in classes.values())
+        whole = (self.shape.intermediate,)
         orders = list(
-            dict.fromkeys(
-                self._order(times.downs[0].tile) for times in classes.values() if times.downs
-            )
+            dict.fromkeys([whole, *(self._order(tile) for tiles in fastest for tile in tiles)])
         )
         best = {rows: self._best_of_each(rows, times, orders) for rows, times in classes.items()}
 
@@ -103,22 +113,25 @@ class DeterministicSearch:
     def _best_of_each(
         self, rows: int, times: ClassTimes, orders: list[Order]
     ) -> dict[Order, Timed]:
-        """The fastest tile of each order, timed in one run."""
-        tiles = dict.fromkeys(tile for order in orders for tile in self._of_order(times, order))
+        """The fastest tile of each order, all timed in one run."""
+        most = max(1, _TIMED_TOGETHER // len(orders))
+        tiles = dict.fromkeys(
+            tile for order in orders for tile in self._of_order(times, order)[:most]
+        )
+        timed = self.stopwatch.tiles(Launch.DOWN, rows, list(tiles)) if tiles else []
         best: dict[Order, Timed] = {}
-        for timed in self.stopwatch.tiles(Launch.DOWN, rows, list(tiles)):
-            best.setdefault(self._order(timed.tile), timed)
+        for each in timed:
+            best.setdefault(self._order(each.tile), each)
         return best
 
     def _of_order(self, times: ClassTimes, order: Order) -> list[Tile]:
         """The fastest tiles of an order; where none was timed, the fastest of all, cut like it."""
-        tiles = [timed.tile for timed in times.downs]
-        cut = (replace(tile, splits=len(order)) for tile in tiles)
-        fitting = [tile for tile in cut if times.down.fits(tile)]
-        for some in (tiles, fitting):
-            found = [tile for tile in some if self._order(tile) == order]
+        tiles = _fastest_first(times.downs)
+        cut = dict.fromkeys(replace(tile, splits=len(order)) for tile in tiles)
+        for several in (tiles, cut):
+            found = [tile for tile in several if self._order(tile) == order]
             if found:
-                return list(dict.fromkeys(found))[:_BEST]
+                return found
         return []
 
     def _order(self, tile: Tile) -> Order:
@@ -133,34 +146,28 @@ class DeterministicSearch:
         timed = zip(self.stopwatch.plans(rows, plans), plans, strict=True)
         us, plan = min(timed, key=lambda pair: pair[0])
         parts = "whole sums" if down.splits == 1 else f"down in {down.splits} parts"
-        return us, replace(plan, reason=f"deterministic: {parts}; {us:.1f} µs at {rows} rows")
+        counted = "one row" if rows == 1 else f"{rows} rows"
+        return us, replace(plan, reason=f"deterministic: {parts}; {us:.1f} µs at {counted}")
 
-    def _have_the_same_bits(self, plans: list[Plan]) -> bool:
+    def _with_more(self, own: RowPlans, last: int, before: RowPlans) -> Iterator[RowPlans]:
+        """The plans with those that there were for more rows, if they add up alike; else without."""
+        more = [pair for pair in zip(before.limits, before.plans, strict=True) if pair[0] > last]
+        plans = (*own.plans, *(plan for _, plan in more))
+        if add_alike(plans, self.shape):
+            yield RowPlans((*own.limits[:-1], last, *(limit for limit, _ in more)), plans)
+        yield own
+
+    def _have_the_same_bits(self, plans: RowPlans) -> bool:
         """Whether tiles that should add up alike do so on this very device."""
-        gate_ups, downs = zip(*(plan.tiles for plan in plans), strict=True)
+        gate_ups, downs = zip(*(plan.tiles for plan in plans.plans), strict=True)
         for launch, tiles in ((Launch.GATE_UP, gate_ups), (Launch.DOWN, downs)):
             if not self.stopwatch.same_bits(launch, list(dict.fromkeys(tiles))):
-                self.say(
-                    f"deterministic: the bits of {launch} depend on the tile: one for all rows"
-                )
+                self.say(f"deterministic: tiles of {launch} that should add up alike do not")
                 return False
         return True
 
-    def _for_all_rows(
-        self, limits: list[int], plans: list[Plan], rest: RowPlans, goes_on: bool
-    ) -> RowPlans:
-        more = [pair for pair in zip(rest.limits, rest.plans, strict=True) if pair[0] > limits[-1]]
-        if goes_on or not add_alike((*plans, *(plan for _, plan in more)), self.shape):
-            return RowPlans((*limits[:-1], MAX_ROWS), tuple(plans))
-        for limit, plan in more:
-            limits, plans = [*limits, limit], [*plans, plan]
-        return RowPlans(tuple(limits), tuple(plans))
 
-
-def _without_streams(times: ClassTimes) -> ClassTimes:
-    """Only tiles that the matrix units add up, and in an order that the row count does not change."""
-    return replace(times, gate_ups=_steady(times.gate_ups), downs=_steady(times.downs))
-
-
-def _steady(timed: Iterable[Timed]) -> list[Timed]:
-    return [each for each in timed if not (each.tile.is_streamed or each.tile.share_tail)]
+def _fastest_first(timed: Iterable[Timed]) -> list[Tile]:
+    """Tiles whose sums have the same order at any row count."""
+    alike = (each for each in timed if adds_alike_at_any_rows(each.tile))
+    return [each.tile for each in sorted(alike, key=lambda each: each.us)]

@@ -104,7 +104,9 @@ class GpuStopwatch:
         answers = [torch.full_like(exact, torch.nan, dtype=x.dtype) for _ in tiles]
         for tile, answer in zip(tiles, answers, strict=True):
             launch_tile(launch, self._launchers[0], x, answer, tile)
-        return all(torch.equal(answer, answers[0]) for answer in answers[1:])
+        # As bytes: for floats zeros of both signs are equal, and NaN is not what it is.
+        first, *others = (answer.view(torch.uint8) for answer in answers)
+        return all(torch.equal(first, other) for other in others)
 
     def _compile(self, launch: Launch, tiles: Sequence[Tile]) -> None:
         new = [tile for tile in tiles if (launch, tile) not in self._unusable]

@@ -72,17 +72,17 @@ class Search:
         """
         check_shape(self.shape, self.dtype)
         before = plans_for(self.shape, self.dtype, self.device)
-        fixed = plans_for(self.shape, self.dtype, self.device, deterministic=True)
+        alike = plans_for(self.shape, self.dtype, self.device, deterministic=True)
         classes: list[MeasuredClass] = []
         timed: dict[int, ClassTimes] = {}
         for rows in row_counts:
             found, times = self._class(rows, before.at(rows))
             classes.append(found)
             timed[rows] = times
-            keep(Entry(self.shape, self.dtype, measured, self._whole(classes, before), fixed))
+            keep(Entry(self.shape, self.dtype, measured, self._whole(classes, before), alike))
         search = DeterministicSearch(self.shape, self._overlaps, self.stopwatch, self.say)
-        fixed = search.run(timed, fixed, self._goes_on(row_counts[-1]))
-        keep(Entry(self.shape, self.dtype, measured, self._whole(classes, before), fixed))
+        alike = search.run(timed, alike, self._goes_on(row_counts[-1]))
+        keep(Entry(self.shape, self.dtype, measured, self._whole(classes, before), alike))
 
     def _class(self, rows: int, before: Plan) -> tuple[MeasuredClass, ClassTimes]:
         gate_ups = self._timed(Launch.GATE_UP, rows, before.gate_up)
@@ -99,14 +99,18 @@ class Search:
         self.say(f"{rows} rows: {reason}")
         library_us = times[plans.index(_LIBRARY)]
         found = MeasuredClass(rows, replace(best, reason=reason), _tenths(us), _tenths(library_us))
-        return found, ClassTimes(gate_ups, downs, self._size(Launch.DOWN, rows))
+        return found, ClassTimes(gate_ups, downs)
 
     def _size(self, launch: Launch, rows: int) -> LaunchSize:
         size = gate_up_size if launch is Launch.GATE_UP else down_size
         return size(self.shape, rows, self.dtype, self.device)
 
     def _timed(self, launch: Launch, rows: int, incumbent: Tile | None) -> list[Timed]:
-        """Neighbours of the best few candidates, and all others; what is used today is always tried."""
+        """Tiles with their times; what is used today is always among them.
+
+        First what was looked at closely, the best few candidates and their neighbours, the fastest
+        of them first; then all others.
+        """
         size = self._size(launch, rows)
         tiles = candidates(size)
         first = tiles if incumbent is None else (incumbent, *tiles)

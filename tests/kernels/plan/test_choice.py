@@ -166,6 +166,18 @@ def test_a_specialized_tile_suits_a_sibling_with_fewer_multiprocessors() -> None
     assert plan.choose(SMALL, 256, DType.BF16, twin) == plan.choose(SMALL, 256, DType.BF16, H200)
 
 
+def test_lent_deterministic_plans_are_fitted_like_the_others() -> None:
+    def at(shape: MlpShape, rows: int, device: DeviceProfile = H200) -> Plan:
+        return plan.choose(shape, rows, DType.BF16, device, deterministic=True)
+
+    lent = at(MlpShape(2048, 8192), 256)
+    assert lent.reason.startswith("128 columns for 132 multiprocessors; as measured at 2048x6144: ")
+    assert (at(SMALL, 256).tiles[0].columns, lent.tiles[0].columns) == (96, 128)
+    sibling = KNOWN_DEVICES["nvidia-h100-pcie"]
+    assert at(SMALL, 256, sibling).tiles[0].columns == 112
+    assert at(SMALL, 1).tiles[0].rows == 16, "streamed tiles add up in another order"
+
+
 def test_where_nobody_measured_our_kernels_multiply_many_rows() -> None:
     """A library would round gate and up on their way; where arithmetic takes the time it is told."""
     few, many = (plan.choose(SHAPE, rows, DType.BF16, L40S) for rows in (419, 420))

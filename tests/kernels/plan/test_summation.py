@@ -12,6 +12,7 @@ from gatefuse_kernels.shapes import MAX_ROWS, MlpShape
 
 FEW = Tile(16, 64, 64, 4, 3, True)
 MANY = Tile(128, 128, 64, 8, 4, False, descriptors=True, specialized=True)
+STREAMED = Tile(1, 1, 2048, 8, 1, False)
 SHAPE = MlpShape(4096, 14336)
 
 
@@ -50,24 +51,23 @@ def test_parts_beyond_the_edge_are_empty() -> None:
     assert order_of(replace(FEW, splits=4), 100) == (64, 64, 64, 100)
 
 
-def test_without_matrix_units_a_tile_adds_like_no_other() -> None:
-    streamed = Tile(1, 1, 2048, 8, 1, False)
-    assert order_of(streamed, 4096) == order_of(streamed, 8192)
-    assert order_of(streamed, 4096) != order_of(replace(streamed, inner=1024), 4096)
-    assert order_of(streamed, 4096) != order_of(FEW, 4096)
-
-
 @pytest.mark.parametrize(
     ("plan", "text"),
     [
         (Plan(Algorithm.FUSED_GATE_UP, FEW, None, "x"), "a two_launch plan, not fused_gate_up"),
         (
             replace(pair(FEW), gate_up=replace(FEW, descriptors=True, share_tail=True)),
-            "shares out no tiles",
+            "no tiles that are streamed or shared out",
         ),
-        (pair(replace(FEW, splits=2)), "in one order, and these in several"),
+        (replace(pair(FEW), gate_up=STREAMED), "no tiles that are streamed or shared out"),
+        (pair(STREAMED), "no tiles that are streamed or shared out"),
+        (
+            pair(replace(FEW, splits=2)),
+            r"add up in one order, but that up to 16777216 rows ends its sums at "
+            r"\(\(4096,\), \(7168, 14336\)\), and the first at \(\(4096,\), \(14336,\)\)",
+        ),
     ],
-    ids=["library", "shared", "parts"],
+    ids=["library", "shared", "streamed gate_up", "streamed down", "parts"],
 )
 def test_what_could_change_a_rows_bits_is_refused(plan: Plan, text: str) -> None:
     many = replace(pair(replace(FEW, rows=128)), gate_up=MANY)

@@ -141,7 +141,7 @@ CLASSES = ("entries", 0, "classes")
         (
             ("entries", 0, "deterministic", 1, "gate_up"),
             {**TILE, "swapped": True, "descriptors": True, "share_tail": True},
-            "shares out no tiles",
+            "a deterministic plan has no tiles that are streamed or shared out",
         ),
         ((*CLASSES, 0, "overlap"), "soon", "'soon' is not a valid Overlap"),
         ((*CLASSES, 1, "overlap"), "early", "a library plan has nothing to overlap"),
@@ -151,11 +151,15 @@ CLASSES = ("entries", 0, "classes")
             "64x96 bf16: a deterministic plan is a two_launch plan, not library",
         ),
         (("entries", 0, "deterministic"), PAIR, "64x96 bf16: deterministic must not be {"),
-        (("entries", 0, "deterministic"), [], "64x96 bf16: row limits () must end at "),
+        (
+            ("entries", 0, "deterministic"),
+            [],
+            "64x96 bf16: deterministic: row limits () must end at ",
+        ),
         (
             ("entries", 0, "deterministic", 1, "down", "splits"),
             3,
-            "64x96 bf16: deterministic plans add up in one order, and these in several",
+            "64x96 bf16: deterministic plans add up in one order, but that up to",
         ),
         (
             ("entries", 0, "deterministic", 0, "down", "colour"),

@@ -33,32 +33,27 @@ class FakeStopwatch:
         library_us: Callable[[int], float],
         usable: Callable[[Launch, Tile], bool] = lambda launch, tile: True,
         library_down_us: float = 1000.0,
-        down_us: Callable[[int, Tile], float] = lambda rows, tile: tile_us(tile),
-        same_bits: bool = True,
     ) -> None:
         self.library_us = library_us
         self.usable = usable
         self.library_down_us = library_down_us
-        self.down_us = down_us
-        self.all_same_bits = same_bits
 
     def tiles(self, launch: Launch, rows: int, tiles: Sequence[Tile]) -> list[Timed]:
         assert len(set(tiles)) == len(tiles)
-        us = self.down_us if launch is Launch.DOWN else lambda rows, tile: tile_us(tile)
-        timed = [Timed(tile, us(rows, tile)) for tile in tiles if self.usable(launch, tile)]
+        timed = [Timed(tile, tile_us(tile)) for tile in tiles if self.usable(launch, tile)]
         return sorted(timed, key=lambda each: each.us)
 
     def plans(self, rows: int, plans: Sequence[Plan]) -> list[float]:
         return [self._plan_us(rows, plan) for plan in plans]
 
     def same_bits(self, launch: Launch, tiles: Sequence[Tile]) -> bool:
-        return self.all_same_bits
+        return True
 
     def _plan_us(self, rows: int, plan: Plan) -> float:
         if plan.algorithm is Algorithm.LIBRARY:
             return self.library_us(rows)
         assert plan.gate_up is not None
-        down_us = self.down_us(rows, plan.down) if plan.down else self.library_down_us
+        down_us = tile_us(plan.down) if plan.down else self.library_down_us
         return tile_us(plan.gate_up) + down_us
 
 
@@ -141,42 +136,6 @@ def test_deterministic_plans_are_the_fastest_that_add_up_alike() -> None:
     assert fixed.plans[1].reason == (
         f"deterministic: whole sums; {sum(map(tile_us, fixed.plans[1].tiles)):.1f} µs at 16 rows"
     )
-
-
-def test_the_order_that_loses_least_where_it_loses_most_is_for_all_rows() -> None:
-    """Twice as fast in two parts at 16 rows is worth a tenth at 1024, where nobody cuts by itself."""
-
-    def down_us(rows: int, tile: Tile) -> float:
-        slower = {(16, 1): 2.0, (1024, 2): 1.1}.get((rows, tile.splits), 1.0)
-        return tile_us(tile) * (slower if tile.splits <= 2 else 3.0)
-
-    *_, entry = search(FakeStopwatch(lambda rows: 100.0, down_us=down_us), (16, 1024))
-    assert entry.classes[-1].plan.tiles[1].splits == 1
-    assert entry.deterministic is not None
-    assert [plan.tiles[1].splits for plan in entry.deterministic.plans] == [2, 2]
-    assert entry.deterministic.plans[1].reason.startswith("deterministic: down in 2 parts; ")
-
-
-def test_rows_beyond_the_classes_keep_their_deterministic_plan_if_it_adds_up_alike() -> None:
-    before = plans_for(SHAPE, DType.BF16, L40S, deterministic=True)
-    *_, entry = search(FakeStopwatch(lambda rows: 100.0), (16, 32))
-    assert entry.deterministic is not None
-    assert entry.deterministic.limits == (16, 32, MAX_ROWS)
-    assert entry.deterministic.plans[-1] == before.plans[-1]
-
-
-def test_where_the_bits_depend_on_the_tile_one_plan_is_for_all_rows() -> None:
-    said: list[str] = []
-    stopwatch = FakeStopwatch(lambda rows: 100.0, same_bits=False)
-    kept: list[Entry] = []
-    Search(SHAPE, DType.BF16, L40S, stopwatch, said.append).run(
-        (16, 64, 512), MEASURED, kept.append
-    )
-    fixed = kept[-1].deterministic
-    assert fixed is not None
-    [plan] = fixed.plans
-    assert plan.tiles == kept[-1].classes[1].plan.tiles, "that of 64 rows"
-    assert "the bits of gate_up depend on the tile" in said[-1]
 
 
 def test_what_is_used_today_is_always_tried() -> None:
