@@ -104,9 +104,7 @@ class GpuStopwatch:
         answers = [torch.full_like(exact, torch.nan, dtype=x.dtype) for _ in tiles]
         for tile, answer in zip(tiles, answers, strict=True):
             launch_tile(launch, self._launchers[0], x, answer, tile)
-        # As bytes: for floats zeros of both signs are equal, and NaN is not what it is.
-        first, *others = (answer.view(torch.uint8) for answer in answers)
-        return all(torch.equal(first, other) for other in others)
+        return same_bytes(answers)
 
     def _compile(self, launch: Launch, tiles: Sequence[Tile]) -> None:
         new = [tile for tile in tiles if (launch, tile) not in self._unusable]
@@ -144,6 +142,12 @@ class GpuStopwatch:
     def _call_with_each(self, call: _Call) -> None:
         for launcher in self._launchers:
             call(launcher)
+
+
+def same_bytes(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether all hold the same bits; for floats zeros of both signs are equal, and NaN is not itself."""
+    first, *others = (tensor.view(torch.uint8) for tensor in tensors)
+    return all(torch.equal(first, other) for other in others)
 
 
 def _launch(
