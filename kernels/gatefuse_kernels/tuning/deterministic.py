@@ -18,10 +18,7 @@ from gatefuse_kernels.plan.summation import (
     order_of,
 )
 from gatefuse_kernels.shapes import MAX_ROWS, MlpShape
-from gatefuse_kernels.tuning.stopwatch import Launch, Stopwatch, Timed
-
-_TIMED_TOGETHER = 8
-"""Tiles that a stopwatch looks at closely in one run."""
+from gatefuse_kernels.tuning.stopwatch import LOOKED_AT_CLOSELY, Launch, Stopwatch, Timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class DeterministicSearch:
 
     def _gate_up(self, rows: int, times: ClassTimes) -> Tile | None:
         """The fastest tile of the first launch, whose sums are whole whatever the tile."""
-        tiles = _fastest_first(times.gate_ups)[:_TIMED_TOGETHER]
+        tiles = _fastest_first(times.gate_ups)[:LOOKED_AT_CLOSELY]
         timed = self.stopwatch.tiles(Launch.GATE_UP, rows, tiles) if tiles else []
         return timed[0].tile if timed else None
 
@@ -114,7 +111,7 @@ class DeterministicSearch:
         self, rows: int, times: ClassTimes, orders: list[Order]
     ) -> dict[Order, Timed]:
         """The fastest tile of each order, all timed in one run."""
-        most = max(1, _TIMED_TOGETHER // len(orders))
+        most = max(1, LOOKED_AT_CLOSELY // len(orders))
         tiles = dict.fromkeys(
             tile for order in orders for tile in self._of_order(times, order)[:most]
         )

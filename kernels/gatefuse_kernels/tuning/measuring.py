@@ -12,7 +12,12 @@ from gatefuse_kernels.bench.timing import Pace, take_turns
 from gatefuse_kernels.plan import Algorithm, Plan, Tile
 from gatefuse_kernels.swiglu.launcher import Launcher
 from gatefuse_kernels.tuning.compiling import Compilers, Problem, launch_tile
-from gatefuse_kernels.tuning.stopwatch import Launch, Timed, WrongAnswerError
+from gatefuse_kernels.tuning.stopwatch import (
+    LOOKED_AT_CLOSELY,
+    Launch,
+    Timed,
+    WrongAnswerError,
+)
 from gatefuse_kernels.weights.packed import MlpWeights
 
 Key = TypeVar("Key")
@@ -22,8 +27,6 @@ _Call = Callable[[Launcher], None]
 
 _FIRST_LOOK = Pace(rounds=10, seconds=1.0, least=4)
 _CLOSE_LOOK = Pace(rounds=100, seconds=1.0, least=20)
-_TO_LOOK_AT = 8
-"""Candidates that a first look leaves."""
 
 _NEAR = 0.02
 """Relative error of one launch beyond which a tile is broken: several times what rounding does."""
@@ -72,7 +75,7 @@ class GpuStopwatch:
                 continue
             graphs[tile] = self._captured(call)
         times = _times(graphs, _FIRST_LOOK)
-        best = sorted(times, key=times.__getitem__)[:_TO_LOOK_AT]
+        best = sorted(times, key=times.__getitem__)[:LOOKED_AT_CLOSELY]
         closer = _times({tile: graphs[tile] for tile in best}, _CLOSE_LOOK)
         timed = {**times, **closer}
         copies = len(self._weights)

@@ -7,6 +7,9 @@ from typing import Protocol
 
 from gatefuse_kernels.plan import Plan, Tile
 
+LOOKED_AT_CLOSELY = 8
+"""Tiles that a first look leaves to a closer one: so many can be told apart in one call."""
+
 
 class Launch(StrEnum):
     """The launches that have tiles."""

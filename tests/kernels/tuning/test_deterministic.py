@@ -11,7 +11,7 @@ from gatefuse_kernels.plan import Algorithm, Overlap, Plan, RowPlans, Tile
 from gatefuse_kernels.plan.summation import check_deterministic
 from gatefuse_kernels.shapes import MAX_ROWS, MlpShape
 from gatefuse_kernels.tuning.deterministic import ClassTimes, DeterministicSearch
-from gatefuse_kernels.tuning.stopwatch import Launch, Timed
+from gatefuse_kernels.tuning.stopwatch import LOOKED_AT_CLOSELY, Launch, Timed
 
 SHAPE = MlpShape(4096, 14336)
 FEW = Tile(16, 64, 64, 4, 3, True)
@@ -33,7 +33,7 @@ class FakeStopwatch:
     """Tiles whose bits are not those of the others."""
 
     def tiles(self, launch: Launch, rows: int, tiles: Sequence[Tile]) -> list[Timed]:
-        assert len(set(tiles)) == len(tiles) <= 8, "more are not looked at closely in one run"
+        assert len(set(tiles)) == len(tiles) <= LOOKED_AT_CLOSELY
         if not self.usable(launch, rows):
             return []
         timed = [Timed(tile, self._us(launch, rows, tile)) for tile in tiles]
