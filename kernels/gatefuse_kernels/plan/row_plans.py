@@ -1,7 +1,7 @@
 """The plans of one MLP on one device, by row count."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gatefuse_kernels.plan.algorithm import Plan
@@ -38,6 +38,11 @@ class RowPlans:
         """The same classes, with `change(limit, plan)` for each plan."""
         changed = map(change, self.limits, self.plans)
         return replace(self, plans=tuple(changed))
+
+    def beyond(self, rows: int) -> Iterator[tuple[int, Plan]]:
+        """The classes that reach to more than `rows`, each with its limit."""
+        classes = zip(self.limits, self.plans, strict=True)
+        return (pair for pair in classes if pair[0] > rows)
 
     def at(self, rows: int) -> Plan:
         """The plan for `rows` in 1..MAX_ROWS."""

@@ -22,6 +22,9 @@ _SUMS_FROM_SHARED, _SUMS_FROM_REGISTERS, _SUMS_SINGLE = 128, 64, 32
 """float32 sums per lane beyond which the compiler spills, by where operands come from; in fp32 both
 operands lie in registers, element by element."""
 
+_SHORTEST, _DEEPEST = 3, 8
+"""Stages of a pipeline to begin with."""
+
 _STREAMED_SUMS = (16, 64)
 """A lane of a streamed tile has from two to eight 128-bit loads of weights on their way."""
 
@@ -152,15 +155,18 @@ def _pipelines(size: LaunchSize) -> Iterator[Tile]:
     ):
         if descriptors and step > BOX:
             continue
-        depths = [
-            tile
-            for stages in range(3, 9)
-            if size.fits(
-                tile := Tile(rows, columns, step, warps, stages, swapped, descriptors=descriptors)
-            )
-        ]
-        # Two programs side by side, or one with more ahead; `neighbours` looks in between.
-        yield from dict.fromkeys(depths[:1] + depths[-1:])
+        tile = Tile(rows, columns, step, warps, _SHORTEST, swapped, descriptors=descriptors)
+        yield from _shortest_and_deepest(tile, size)
+
+
+def _shortest_and_deepest(tile: Tile, size: LaunchSize) -> Iterator[Tile]:
+    """The tile, with that depth and with the deepest that fits; none where neither does.
+
+    Two programs side by side, or one with more ahead; `neighbours` looks in between.
+    """
+    deeper = (replace(tile, stages=stages) for stages in range(_SHORTEST, _DEEPEST + 1))
+    depths = [deep for deep in deeper if size.fits(deep)]
+    yield from dict.fromkeys(depths[:1] + depths[-1:])
 
 
 def _streamed(size: LaunchSize) -> Iterator[Tile]:
@@ -180,14 +186,13 @@ def _specialized(size: LaunchSize) -> Iterator[Tile]:
         return
     rows, warps = (64, 4) if size.rows == _SPECIALIZED_ROWS else (128, 8)
     tiles = [
-        Tile(rows, columns, inner, warps, 3, False, descriptors=True, specialized=True)
+        Tile(rows, columns, inner, warps, _SHORTEST, False, descriptors=True, specialized=True)
         for columns, inner in product(COLUMNS, (64, 128))
     ]
     where = size.rows, size.columns, size.device.multiprocessors
     most = _NEARLY * min(wave_time(tile, *where) for tile in tiles)
     for tile in (each for each in tiles if wave_time(each, *where) <= most):
-        depths = [deep for stages in range(3, 9) if size.fits(deep := replace(tile, stages=stages))]
-        yield from dict.fromkeys(depths[:1] + depths[-1:])
+        yield from _shortest_and_deepest(tile, size)
 
 
 def _row_tiles(rows: int) -> tuple[int, ...]:

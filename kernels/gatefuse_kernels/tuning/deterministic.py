@@ -62,17 +62,11 @@ class DeterministicSearch:
         Returns:
             `before`, where there is nothing to choose from.
         """
-        gate_ups = {rows: self._gate_up(rows, times) for rows, times in classes.items()}
-        downs = self._downs(classes)
-        pairs = [(gate_ups[rows], downs.get(rows)) for rows in classes]
-        timed = [
-            self._fastest(rows, gate_up, down)
-            for rows, (gate_up, down) in zip(classes, pairs, strict=True)
-            if gate_up is not None and down is not None
-        ]
-        if len(timed) < len(classes):
+        gate_ups, downs = self._gate_ups(classes), self._downs(classes)
+        if len(gate_ups) < len(classes) or not downs:
             self.say("deterministic: at some row counts no tile can be used")
             return before
+        timed = [self._fastest(rows, gate_ups[rows], downs[rows]) for rows in classes]
         told = ", ".join(f"{us:.1f}" for us, _ in timed)
         self.say(f"deterministic: {told} µs at {', '.join(map(str, classes))} rows")
         own = RowPlans((*list(classes)[:-1], MAX_ROWS), tuple(plan for _, plan in timed))
@@ -81,11 +75,14 @@ class DeterministicSearch:
                 return plans
         return RowPlans.of_one(own.at(DETERMINISTIC_ROWS))
 
-    def _gate_up(self, rows: int, times: ClassTimes) -> Tile | None:
-        """The fastest tile of the first launch, whose sums are whole whatever the tile."""
-        tiles = _fastest_first(times.gate_ups)[:LOOKED_AT_CLOSELY]
-        timed = self.stopwatch.tiles(Launch.GATE_UP, rows, tiles) if tiles else []
-        return timed[0].tile if timed else None
+    def _gate_ups(self, classes: Mapping[int, ClassTimes]) -> dict[int, Tile]:
+        """The fastest tile of each class that has one; the sums are whole whatever the tile."""
+        found = {}
+        for rows, times in classes.items():
+            tiles = _fastest_first(times.gate_ups)[:LOOKED_AT_CLOSELY]
+            if tiles and (timed := self.stopwatch.tiles(Launch.GATE_UP, rows, tiles)):
+                found[rows] = timed[0].tile
+        return found
 
     def _downs(self, classes: Mapping[int, ClassTimes]) -> dict[int, Tile]:
         """The tile of each class, all of the order whose worst loss is the least; else none."""
@@ -148,7 +145,7 @@ class DeterministicSearch:
 
     def _with_more(self, own: RowPlans, last: int, before: RowPlans) -> Iterator[RowPlans]:
         """The plans with those that there were for more rows, if they add up alike; else without."""
-        more = [pair for pair in zip(before.limits, before.plans, strict=True) if pair[0] > last]
+        more = list(before.beyond(last))
         plans = (*own.plans, *(plan for _, plan in more))
         if add_alike(plans, self.shape):
             yield RowPlans((*own.limits[:-1], last, *(limit for limit, _ in more)), plans)

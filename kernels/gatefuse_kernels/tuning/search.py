@@ -149,11 +149,7 @@ class Search:
         last = classes[-1]
         if self._goes_on(last.up_to):
             return (*classes[:-1], replace(last, up_to=MAX_ROWS))
-        rest = (
-            MeasuredClass(limit, plan, None, None)
-            for limit, plan in zip(before.limits, before.plans, strict=True)
-            if limit > last.up_to
-        )
+        rest = (MeasuredClass(limit, plan, None, None) for limit, plan in before.beyond(last.up_to))
         return (*classes, *rest)
 
     def _goes_on(self, rows: int) -> bool:
